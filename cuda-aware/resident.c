@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Host side of the resident helper kernel. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE     /* MAP_ANONYMOUS */
+#endif
+
+#include "cuda-aware/resident.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "cuda-aware/gpu_internal.h"
+#include "cuda-aware/kernels/resident.h"
+#include "cuda-aware/stream.h"
+#include "runtime/log.h"
+#include "runtime/options.h"
+
+enum { PAGE = 4096, POLLS_PER_LOOK = 16, POLLS_PER_QUERY = 4096 };
+
+/* Lives in the pinned page: command slots first, then the words, each in its own cache line. */
+typedef struct shared_page {
+    grail_resident_command_t commands[GRAIL_RESIDENT_SLOTS];
+    _Alignas(64) volatile uint32_t done;
+    _Alignas(64) volatile uint32_t ended;
+} shared_page_t;
+
+_Static_assert(sizeof(shared_page_t) <= PAGE, "one page is pinned");
+
+typedef struct grail_resident {
+    struct grail_resident *next;
+    grail_gpu_t *gpu;
+    grail_stream_t *stream;
+    shared_page_t *page;
+    CUdeviceptr page_device;
+    CUfunction kernel;
+    uint32_t number;            /* of the last command given */
+    uint32_t launch;            /* of the last kernel started */
+    bool broken;                /* could not be set up: never tried again */
+} grail_resident_t;
+
+static grail_resident_t *residents;
+
+static grail_status_t map_page(grail_resident_t *r)
+{
+    void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CUresult result;
+
+    if (page == MAP_FAILED)
+        return GRAIL_ERR_NO_MEMORY;
+    if (grail_gpu_pin(r->gpu, page, PAGE) != CUDA_SUCCESS) {
+        munmap(page, PAGE);
+        return GRAIL_ERR_UNSUPPORTED;
+    }
+    result = grail_gpu_enter(r->gpu);
+    if (result == CUDA_SUCCESS) {
+        result = grail_cuda.MemHostGetDevicePointer(&r->page_device, page, 0);
+        grail_gpu_leave(r->gpu);
+    }
+    if (result != CUDA_SUCCESS) {
+        grail_gpu_unpin(r->gpu, page);
+        munmap(page, PAGE);
+        return GRAIL_ERR_UNSUPPORTED;
+    }
+    r->page = page;
+    return GRAIL_OK;
+}
+
+/* NULL when the context cannot have one (told once). */
+static grail_resident_t *find_or_create(grail_gpu_t *gpu)
+{
+    grail_resident_t *r;
+
+    for (r = residents; r != NULL; r = r->next) {
+        if (r->gpu == gpu)
+            return r->broken ? NULL : r;
+    }
+    r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        return NULL;
+    r->gpu = gpu;
+    r->next = residents;
+    residents = r;
+    r->kernel = grail_gpu_kernel(gpu, "grail_resident");
+    r->stream = r->kernel != NULL ? grail_stream_pick(gpu, GRAIL_LANE_RESIDENT) : NULL;
+    if (r->stream == NULL || map_page(r) != GRAIL_OK) {
+        r->broken = true;
+        grail_info("the resident helper is not available on %s: small copies are launched one by "
+                   "one", grail_gpu_name(gpu));
+        return NULL;
+    }
+    r->stream->resident = r;
+    return r;
+}
+
+static bool has_ended(const grail_resident_t *r)
+{
+    return r->launch == 0 || r->page->ended == r->launch;
+}
+
+/* Starts a block that takes up at the first command that is not done. */
+static grail_status_t launch(grail_resident_t *r)
+{
+    grail_resident_args_t args = {
+        .commands = r->page_device,
+        .done = r->page_device + offsetof(shared_page_t, done),
+        .ended = r->page_device + offsetof(shared_page_t, ended),
+        .linger_ns = (uint64_t)(grail_options.resident_linger * 1000),
+        .first = r->page->done + 1,
+        .launch = r->launch + 1
+    };
+    void *params[] = {&args};
+    CUresult result = grail_gpu_enter(r->gpu);
+
+    if (args.launch == 0)       /* 0 means "never launched" */
+        args.launch = 1;
+    if (result == CUDA_SUCCESS) {
+        result = grail_cuda.LaunchKernel(r->kernel, 1, 1, 1, GRAIL_RESIDENT_THREADS, 1, 1, 0,
+                                         r->stream->handle, params, NULL);
+        grail_gpu_leave(r->gpu);
+    }
+    if (result != CUDA_SUCCESS) {
+        r->broken = true;
+        r->stream->failed = result;
+        return grail_cuda_fail(result, "launching the resident helper kernel");
+    }
+    r->launch = args.launch;
+    return GRAIL_OK;
+}
+
+static bool fits(const void *address)
+{
+    return (uint64_t)(uintptr_t)address >> 48 == 0;
+}
+
+grail_status_t grail_resident_start(grail_gpu_t *gpu, void *dst, const void *src, size_t length,
+                                    grail_copy_t *op)
+{
+    grail_resident_t *r = find_or_create(gpu);
+    volatile grail_resident_command_t *command;
+    uint64_t tag;
+
+    if (r == NULL || !fits(dst) || !fits(src) ||
+        r->number - r->page->done >= GRAIL_RESIDENT_SLOTS)
+        return GRAIL_ERR_UNSUPPORTED;
+    r->number++;
+    tag = (uint64_t)(r->number & 0xffff) << 48;
+    command = &r->page->commands[r->number % GRAIL_RESIDENT_SLOTS];
+    command->dst = (uint64_t)(uintptr_t)dst | tag;
+    command->src = (uint64_t)(uintptr_t)src | tag;
+    command->length = length | tag;
+    /* The command before the look at `ended`: a block that ends without having seen it has said so
+     * by the time the test looks. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (has_ended(r) && launch(r) != GRAIL_OK) {
+        r->number--;
+        return GRAIL_ERR_UNSUPPORTED;
+    }
+    op->word = &r->page->done;
+    op->ticket = r->number;
+    op->polls = 0;
+    op->stream = r->stream;
+    return GRAIL_OK;
+}
+
+grail_status_t grail_resident_test(grail_copy_t *op)
+{
+    grail_resident_t *r = op->stream->resident;
+    CUresult result;
+
+    if (op->stream->failed != CUDA_SUCCESS)
+        return GRAIL_ERR_CUDA;
+    if (++op->polls % POLLS_PER_LOOK != 0)
+        return GRAIL_IN_PROGRESS;
+    if (has_ended(r)) {
+        if ((int32_t)(r->page->done - op->ticket) >= 0)
+            return GRAIL_OK;
+        return launch(r) == GRAIL_OK ? GRAIL_IN_PROGRESS : GRAIL_ERR_CUDA;
+    }
+    if (op->polls % POLLS_PER_QUERY != 0)
+        return GRAIL_IN_PROGRESS;
+    result = grail_gpu_enter(r->gpu);
+    if (result == CUDA_SUCCESS) {
+        result = grail_cuda.StreamQuery(r->stream->handle);
+        grail_gpu_leave(r->gpu);
+    }
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
+        return GRAIL_IN_PROGRESS;
+    op->stream->failed = result;
+    return grail_cuda_fail(result, "a small copy by the resident helper kernel");
+}
+
+void grail_resident_fini(grail_gpu_t *gpu)
+{
+    grail_resident_t **link, *r;
+
+    for (link = &residents; (r = *link) != NULL; link = &r->next) {
+        if (r->gpu != gpu)
+            continue;
+        *link = r->next;
+        if (r->page != NULL && grail_gpu_enter(gpu) == CUDA_SUCCESS) {
+            (void)grail_cuda.StreamSynchronize(r->stream->handle);
+            (void)grail_cuda.MemHostUnregister(r->page);
+            grail_gpu_leave(gpu);
+        }
+        if (r->page != NULL)
+            munmap(r->page, PAGE);
+        free(r);
+        return;
+    }
+}

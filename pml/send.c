@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sends of every mode: host buffers go to the net, device buffers to the device protocols. */
+#include <string.h>
+
+#include "cuda-aware/copy.h"
+#include "pml/comm.h"
+#include "pml/device.h"
+#include "runtime/log.h"
+#include "runtime/stats.h"
+
+/*
+ * A host send of this many bytes or more can be named by its receiver: a device receiver may ask for
+ * a better path than the net's. It is also where a send that the net did not finish at once counts
+ * as a rendezvous in the statistics (the net does not tell which way it went).
+ */
+enum { NAMED_FROM = 8192 };
+
+void grail_send_match_header(grail_send_req_t *send, uint8_t kind, grail_wire_match_t *match)
+{
+    const grail_req_t *req = &send->req;
+    grail_comm_rank_t *to = req->state->ranks[req->rank];
+
+    match->cid = req->state->cid;
+    match->source = req->comm->c_my_rank;
+    match->tag = req->tag;
+    match->sequence = to->next_send++;
+    match->kind = kind;
+    match->flags = 0;
+    match->sender = req->handle;
+}
+
+static void send_finish(grail_send_req_t *send)
+{
+    grail_req_t *req = &send->req;
+    ompi_status_public_t *status = &req->ompi.req_status;
+
+    if (req->listed) {
+        TAILQ_REMOVE(&grail_pml.sends, send, list);
+        req->listed = false;
+    }
+    if (GRAIL_UNLIKELY(send->bsend_copy != NULL)) {
+        grail_ompi_bsend_free(req->comm, send->bsend_copy);
+        send->bsend_copy = NULL;
+    }
+    if (GRAIL_UNLIKELY(req->device != NULL))
+        grail_device_release(req);
+    status->MPI_ERROR = GRAIL_LIKELY(send->status == GRAIL_OK) ? MPI_SUCCESS
+                                                                : grail_pml_error(send->status);
+    if (!req->blocking) {
+        status->MPI_SOURCE = req->comm->c_my_rank;
+        status->MPI_TAG = req->tag;
+        status->_ucount = req->bytes;
+        status->_cancelled = 0;
+    }
+    grail_req_complete(req);
+}
+
+void grail_send_done(grail_send_req_t *send, grail_status_t status)
+{
+    send->sent = true;
+    if (GRAIL_UNLIKELY(status != GRAIL_OK)) {
+        send->status = status;
+        send->req.peer->hurt = true;
+    }
+    if (send->matched || send->status != GRAIL_OK)
+        send_finish(send);
+}
+
+void grail_send_matched(grail_send_req_t *send)
+{
+    if (send->matched)
+        return;
+    send->matched = true;
+    if (send->sent && !send->req.protocol_done)
+        send_finish(send);
+}
+
+static void net_done(void *arg, grail_status_t status, size_t length)
+{
+    grail_send_req_t *send = arg;
+
+    (void)length;
+    grail_send_done(send, status);
+}
+
+static void send_list(grail_send_req_t *send)
+{
+    if (!send->req.protocol_done && !send->req.listed) {
+        send->req.listed = true;
+        TAILQ_INSERT_TAIL(&grail_pml.sends, send, list);
+    }
+}
+
+/* The connection did not take the message. Its number is given back, or the receiver would wait for
+ * it for ever. */
+static grail_status_t send_refused(grail_send_req_t *send, grail_status_t status)
+{
+    grail_comm_rank_t *to = send->req.state->ranks[send->req.rank];
+
+    if ((uint16_t)(send->header.match.sequence + 1) == to->next_send)
+        to->next_send--;
+    else
+        grail_peer_fail(to->peer, status, "a message to it could not be sent");
+    return status;
+}
+
+/* IN_PROGRESS: ends in grail_send_done(). */
+static grail_status_t send_host(grail_send_req_t *send, grail_peer_t *peer)
+{
+    grail_req_t *req = &send->req;
+    grail_net_buffer_t buffer;
+    grail_net_endpoint_t *endpoint;
+    grail_status_t status;
+    unsigned flags = 0;
+    bool sync = send->mode == MCA_PML_BASE_SEND_SYNCHRONOUS;
+
+    status = grail_peer_endpoint(peer, &endpoint);
+    if (GRAIL_UNLIKELY(status != GRAIL_OK))
+        return status;
+    if (GRAIL_UNLIKELY(send->bsend_copy != NULL)) {
+        buffer.address = send->bsend_copy;
+        buffer.length = req->bytes;
+        buffer.type = NULL;
+    } else {
+        status = grail_req_net_buffer(req, &buffer);
+        if (GRAIL_UNLIKELY(status != GRAIL_OK))
+            return status;
+    }
+    /* A rendezvous ends when the receiver has fetched, which implies the match. */
+    if (sync && req->bytes >= NAMED_FROM) {
+        flags = GRAIL_NET_SEND_RNDV;
+        sync = false;
+    }
+    if (sync || req->bytes >= NAMED_FROM) {
+        status = grail_req_handle(req);
+        if (GRAIL_UNLIKELY(status != GRAIL_OK))
+            return status;
+    }
+    grail_send_match_header(send, GRAIL_WIRE_DATA, &send->header.match);
+    if (GRAIL_UNLIKELY(sync)) {
+        send->header.match.flags = GRAIL_WIRE_SYNC;
+        send->matched = false;
+    }
+    status = grail_net_send(grail_pml.net, endpoint, GRAIL_MSG_MATCH, &send->header.match,
+                            sizeof(send->header.match), req->bytes != 0 ? &buffer : NULL, flags,
+                            net_done, send);
+    if (GRAIL_UNLIKELY(grail_status_is_error(status)))
+        return send_refused(send, status);
+    grail_stats_count(GRAIL_SENT,
+                      status == GRAIL_OK || req->bytes < NAMED_FROM ? GRAIL_PATH_NET_EAGER
+                                                                    : GRAIL_PATH_NET_RNDV,
+                      peer->where, req->bytes);
+    if (status == GRAIL_OK && sync) {
+        send->sent = true;
+        if (!send->matched)
+            return GRAIL_IN_PROGRESS;
+    }
+    return status;
+}
+
+/*
+ * GRAIL_OK: complete, and nobody was told (the caller may use the request at once).
+ * GRAIL_IN_PROGRESS: ends in grail_send_done(), or has ended in it.
+ */
+static inline grail_status_t send_begin(grail_send_req_t *send)
+{
+    grail_req_t *req = &send->req;
+    grail_comm_rank_t *to = grail_comm_rank(req->state, req->rank);
+    grail_status_t status;
+
+    if (GRAIL_UNLIKELY(to == NULL))
+        return GRAIL_ERR_NO_MEMORY;
+    req->peer = to->peer;
+    if (GRAIL_UNLIKELY(to->peer->failed))
+        return grail_peer_refuse(to->peer);
+    send->status = GRAIL_OK;
+    send->matched = true;
+    send->sent = false;
+    if (GRAIL_LIKELY(!req->on_device))
+        return send_host(send, to->peer);
+    if (send->mode == MCA_PML_BASE_SEND_SYNCHRONOUS)
+        send->matched = false;
+    status = grail_device_send(send);
+    return status == GRAIL_OK ? GRAIL_IN_PROGRESS : status;
+}
+
+typedef struct send_args {
+    const void *buffer;
+    size_t count;
+    ompi_datatype_t *type;
+    int rank;
+    int tag;
+    mca_pml_base_send_mode_t mode;
+    ompi_communicator_t *comm;
+} send_args_t;
+
+static inline void send_fill(grail_send_req_t *send, const send_args_t *args)
+{
+    grail_req_t *req = &send->req;
+
+    OMPI_REQUEST_INIT(&req->ompi, false);
+    req->ompi.req_state = OMPI_REQUEST_ACTIVE;
+    req->ompi.req_mpi_object.comm = args->comm;
+    req->buffer = (void *)(uintptr_t)args->buffer;
+    req->count = args->count;
+    req->datatype = args->type;
+    req->comm = args->comm;
+    req->state = grail_comm_state(args->comm);
+    req->tag = args->tag;
+    req->rank = args->rank;
+    send->mode = args->mode;
+}
+
+/* ---- buffered mode ---- */
+
+/* Copies the packed data of `req` out of whatever memory it is in. */
+static grail_status_t bsend_pack(grail_req_t *req, void *packed)
+{
+    if (!req->on_device)
+        return grail_req_pack(req, 0, packed, req->bytes);
+    return grail_device_pack(req, packed);
+}
+
+/*
+ * The message is copied to the buffer that the application attached and sent from there by a request
+ * that nobody holds: the call is complete for the application.
+ */
+static int bsend_start(const grail_send_req_t *original)
+{
+    const send_args_t args = {original->req.buffer, original->req.count, original->req.datatype,
+                              original->req.rank, original->req.tag, MCA_PML_BASE_SEND_STANDARD,
+                              original->req.comm};
+    grail_send_req_t *send = grail_send_get(false);
+    grail_req_t *req;
+    grail_status_t status;
+
+    if (send == NULL)
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    req = &send->req;
+    send_fill(send, &args);
+    grail_req_describe(req);
+    if (req->bytes != 0) {
+        void *copy = grail_ompi_bsend_alloc(req->comm, req->bytes);
+
+        if (copy == NULL) {
+            grail_req_recycle(req);
+            return MPI_ERR_BUFFER;
+        }
+        status = bsend_pack(req, copy);
+        if (status != GRAIL_OK) {
+            grail_ompi_bsend_free(req->comm, copy);
+            grail_req_recycle(req);
+            return grail_pml_error(status);
+        }
+        send->bsend_copy = copy;
+        req->on_device = false;
+        req->contiguous = true;
+    }
+    grail_req_retain(req);
+    req->free_called = true;
+    status = send_begin(send);
+    if (status == GRAIL_IN_PROGRESS) {
+        send_list(send);
+    } else {
+        send->status = status;
+        send->matched = true;
+        send_finish(send);
+    }
+    return status == GRAIL_IN_PROGRESS ? MPI_SUCCESS : grail_pml_error(status);
+}
+
+/* ---- calls ---- */
+
+/*
+ * The common case: a small contiguous host message to a connected peer. Only what the wire needs is
+ * written; the request is filled when the net could not send at once. GRAIL_OK: sent.
+ * GRAIL_IN_PROGRESS: *left is under way. GRAIL_ERR_UNSUPPORTED: nothing was done, take the long way.
+ */
+static inline grail_status_t send_small(const send_args_t *args, bool blocking,
+                                        grail_send_req_t **left)
+{
+    const opal_datatype_t *type = &args->type->super;
+    grail_comm_t *state = grail_comm_state(args->comm);
+    grail_comm_rank_t *to = state->ranks[args->rank];
+    grail_send_req_t *send = grail_pml.spare_send;
+    grail_net_buffer_t buffer;
+    grail_peer_t *peer;
+    grail_status_t status;
+
+    buffer.address = (char *)(uintptr_t)args->buffer + type->true_lb;
+    buffer.length = type->size * args->count;
+    buffer.type = NULL;
+    if (GRAIL_UNLIKELY(to == NULL || send == NULL || buffer.length >= NAMED_FROM ||
+                       (args->mode != MCA_PML_BASE_SEND_STANDARD &&
+                        args->mode != MCA_PML_BASE_SEND_READY) ||
+                       !grail_type_is_block(type, args->count)))
+        return GRAIL_ERR_UNSUPPORTED;
+    peer = to->peer;
+    if (GRAIL_UNLIKELY(peer->endpoint == NULL ||
+                       (buffer.length != 0 && grail_mem_is_device(buffer.address))))
+        return GRAIL_ERR_UNSUPPORTED;
+    grail_pml.spare_send = NULL;
+    send->header.match.cid = state->cid;
+    send->header.match.source = args->comm->c_my_rank;
+    send->header.match.tag = args->tag;
+    send->header.match.sequence = to->next_send++;
+    send->header.match.kind = GRAIL_WIRE_DATA;
+    send->header.match.flags = 0;
+    send->header.match.sender = 0;
+    status = grail_net_send(grail_pml.net, peer->endpoint, GRAIL_MSG_MATCH, &send->header.match,
+                            sizeof(send->header.match), buffer.length != 0 ? &buffer : NULL, 0,
+                            net_done, send);
+    if (GRAIL_LIKELY(status == GRAIL_OK)) {
+        grail_stats_count(GRAIL_SENT, GRAIL_PATH_NET_EAGER, peer->where, buffer.length);
+        if (GRAIL_LIKELY(grail_pml.spare_send == NULL))
+            grail_pml.spare_send = send;
+        else
+            opal_free_list_return_st(&grail_pml.send_requests, &send->req.ompi.super);
+        return GRAIL_OK;
+    }
+    grail_req_reset(&send->req, blocking);
+    send_fill(send, args);
+    send->req.data = buffer.address;
+    send->req.bytes = buffer.length;
+    send->req.contiguous = true;
+    send->req.on_device = false;
+    send->req.peer = peer;
+    send->status = GRAIL_OK;
+    send->matched = true;
+    send->sent = false;
+    *left = send;
+    if (status == GRAIL_IN_PROGRESS) {
+        grail_stats_count(GRAIL_SENT, GRAIL_PATH_NET_EAGER, peer->where, buffer.length);
+        send_list(send);
+        return GRAIL_IN_PROGRESS;
+    }
+    return send_refused(send, status);
+}
+
+grail_status_t grail_send_start(grail_send_req_t *send)
+{
+    grail_status_t status;
+
+    grail_req_describe(&send->req);
+    if (GRAIL_UNLIKELY(send->mode == MCA_PML_BASE_SEND_BUFFERED)) {
+        int rc = bsend_start(send);
+
+        send->status = GRAIL_OK;
+        if (rc != MPI_SUCCESS)
+            return rc == MPI_ERR_BUFFER ? GRAIL_ERR_BUSY : GRAIL_ERR_PEER;
+        send_finish(send);
+        return GRAIL_OK;
+    }
+    status = send_begin(send);
+    if (status == GRAIL_OK)
+        send_finish(send);
+    else if (status == GRAIL_IN_PROGRESS)
+        send_list(send);
+    return grail_status_is_error(status) ? status : GRAIL_OK;
+}
+
+/* The long way of a blocking or nonblocking send. GRAIL_IN_PROGRESS: *left is under way; otherwise
+ * *rc is the result. */
+static grail_status_t send_any(const send_args_t *args, bool blocking, grail_send_req_t **left,
+                               int *rc)
+{
+    grail_send_req_t *send = grail_send_get(blocking);
+    grail_status_t status;
+
+    if (send == NULL) {
+        *rc = OMPI_ERR_OUT_OF_RESOURCE;
+        return GRAIL_ERR_NO_MEMORY;
+    }
+    send_fill(send, args);
+    if (args->mode == MCA_PML_BASE_SEND_BUFFERED) {
+        *rc = bsend_start(send);
+        grail_req_recycle(&send->req);
+        return GRAIL_OK;
+    }
+    grail_req_describe(&send->req);
+    status = send_begin(send);
+    if (status == GRAIL_IN_PROGRESS) {
+        send_list(send);
+        *left = send;
+        return status;
+    }
+    *rc = grail_pml_error(status);
+    grail_req_recycle(&send->req);
+    return status;
+}
+
+int grail_pml_send(const void *buffer, size_t count, ompi_datatype_t *type, int rank, int tag,
+                   mca_pml_base_send_mode_t mode, ompi_communicator_t *comm)
+{
+    const send_args_t args = {buffer, count, type, rank, tag, mode, comm};
+    grail_send_req_t *send = NULL;
+    grail_status_t status;
+    int rc = MPI_SUCCESS;
+
+    if (GRAIL_UNLIKELY(rank == MPI_PROC_NULL))
+        return OMPI_SUCCESS;
+    grail_pml_lock();
+    status = send_small(&args, true, &send);
+    if (GRAIL_UNLIKELY(status != GRAIL_OK)) {
+        if (status == GRAIL_ERR_UNSUPPORTED) {
+            status = send_any(&args, true, &send, &rc);
+        } else if (status != GRAIL_IN_PROGRESS) {
+            rc = grail_pml_error(status);
+            grail_req_recycle(&send->req);
+        }
+        if (status == GRAIL_IN_PROGRESS) {
+            grail_pml_unlock();
+            grail_req_wait(&send->req);
+            grail_pml_lock();
+            rc = send->req.ompi.req_status.MPI_ERROR;
+            grail_req_recycle(&send->req);
+        }
+    }
+    grail_pml_unlock();
+    return rc;
+}
+
+int grail_pml_isend(const void *buffer, size_t count, ompi_datatype_t *type, int rank, int tag,
+                    mca_pml_base_send_mode_t mode, ompi_communicator_t *comm,
+                    ompi_request_t **request)
+{
+    const send_args_t args = {buffer, count, type, rank, tag, mode, comm};
+    grail_send_req_t *send = NULL;
+    grail_status_t status = GRAIL_OK;
+    int rc = OMPI_SUCCESS;
+
+    /* What a finished send's status tells is always the same, so one request serves all. */
+    *request = &ompi_request_empty;
+    if (GRAIL_UNLIKELY(rank == MPI_PROC_NULL))
+        return OMPI_SUCCESS;
+    grail_pml_lock();
+    status = send_small(&args, false, &send);
+    if (GRAIL_UNLIKELY(status != GRAIL_OK)) {
+        if (status == GRAIL_ERR_UNSUPPORTED) {
+            status = send_any(&args, false, &send, &rc);
+        } else if (status != GRAIL_IN_PROGRESS) {
+            rc = grail_pml_error(status);
+            grail_req_recycle(&send->req);
+        }
+        if (status == GRAIL_IN_PROGRESS) {
+            /* It may have ended inside the call: then the references are not needed. */
+            if (!send->req.protocol_done)
+                grail_req_retain(&send->req);
+            *request = &send->req.ompi;
+        }
+    }
+    grail_pml_unlock();
+    return rc;
+}
+
+int grail_pml_isend_init(const void *buffer, size_t count, ompi_datatype_t *type, int rank,
+                         int tag, mca_pml_base_send_mode_t mode, ompi_communicator_t *comm,
+                         ompi_request_t **request)
+{
+    const send_args_t args = {buffer, count, type, rank, tag, mode, comm};
+    grail_send_req_t *send;
+
+    grail_pml_lock();
+    send = grail_send_get(false);
+    if (send == NULL) {
+        grail_pml_unlock();
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    send_fill(send, &args);
+    OMPI_REQUEST_INIT(&send->req.ompi, true);
+    send->req.ompi.req_status = ompi_status_empty;
+    send->req.protocol_done = true;
+    grail_req_retain(&send->req);
+    *request = &send->req.ompi;
+    grail_pml_unlock();
+    return OMPI_SUCCESS;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A device message under way, on either side. */
+#ifndef GRAIL_PML_TRANSFER_H
+#define GRAIL_PML_TRANSFER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "cuda-aware/copy.h"
+#include "cuda-aware/ipc.h"
+#include "cuda-aware/layout.h"
+#include "cuda-aware/staging.h"
+#include "pml/device_wire.h"
+#include "pml/request.h"
+#include "runtime/stats.h"
+
+typedef struct grail_device_transfer grail_transfer_t;
+
+/* What this process knows about a peer's view of its GPUs; bits are CUDA ordinals below 64. */
+typedef struct grail_device_peer {
+    TAILQ_ENTRY(grail_device_peer) link;
+    grail_peer_t *peer;
+    uint64_t proved;            /* the peer has proved that it can read this GPU */
+    uint64_t no_map;            /* the peer cannot map this GPU's memory */
+} grail_device_peer_t;
+
+/* One piece of a pipeline. */
+typedef enum grail_piece_state {
+    GRAIL_PIECE_COPYING,        /* a device copy is queued */
+    GRAIL_PIECE_QUEUED,         /* receiver: waits for staging memory or its turn */
+    GRAIL_PIECE_MOVING,         /* the net sends or fetches it */
+    GRAIL_PIECE_AWAITING        /* sender: the peer reads the slot */
+} grail_piece_state_t;
+
+typedef struct grail_piece {
+    TAILQ_ENTRY(grail_piece) link;
+    grail_transfer_t *transfer;
+    grail_piece_state_t state;
+    size_t offset;
+    size_t length;
+    grail_copy_t copy;
+    void *address;              /* slot, view of a slot, or staging chunk */
+    void *staging;              /* private pinned chunk to give back, or NULL */
+    uint32_t slot;
+    bool in_view;               /* receiver: `slot` belongs to the sender and must be freed there */
+    void *token;                /* receiver: payload held by the net */
+    grail_wire_piece_t header;  /* sender: of the message in flight */
+} grail_piece_t;
+
+struct grail_device_transfer {
+    TAILQ_ENTRY(grail_device_transfer) link;
+    TAILQ_ENTRY(grail_device_transfer) active_link;
+    bool active;
+    /* Advances local work (copies, pieces that wait for memory); returns events. May end the
+     * transfer. */
+    unsigned (*step)(grail_transfer_t *transfer);
+    grail_handle_t handle;      /* ours, known to the peer */
+    grail_handle_t remote;      /* the peer's transfer, 0 until known */
+    grail_req_t *req;           /* NULL once the MPI request has been completed */
+    grail_peer_t *peer;
+    bool sending;
+    bool helper;                /* of a host sender whose net rendezvous completes the request */
+
+    /* this side's buffer */
+    bool on_device;
+    grail_mem_t mem;            /* device side only */
+    grail_gpu_t *gpu;
+    grail_layout_t *layout;     /* device side, not contiguous: retained */
+    bool contiguous;            /* of either kind of memory */
+    char *data;                 /* contiguous: first byte; layout: element buffer */
+    size_t count;
+    size_t length;              /* packed bytes of the message */
+
+    /* pipeline */
+    grail_path_t path;
+    uint32_t epoch;
+    size_t piece_size;
+    size_t next;                /* sender: next offset to start */
+    size_t done;                /* bytes finished */
+    unsigned in_flight;
+    TAILQ_HEAD(grail_piece_list, grail_piece) pieces;
+    grail_slots_t *slots;       /* sender */
+    bool ticket_sent;
+    grail_slots_view_t *view;   /* receiver */
+
+    /* pull */
+    grail_ipc_map_t *map;
+    grail_layout_t *remote_layout;
+    grail_copy_t copy;
+
+    void *held;                 /* receiver from a host sender: its rendezvous, dropped at the end */
+    void *bounce;               /* eager: pinned chunk */
+    char *rest;                 /* eager data that found no staging memory yet, from rest_offset on */
+    size_t rest_offset;
+    bool aborted;               /* waits only for its pieces to come back */
+    bool tell_abort;            /* receiver: say ABORT when nothing here reads a slot any more */
+};
+
+/* ---- life ---- */
+
+/* For `req` (its device field is set). NULL: out of memory (logged). */
+grail_transfer_t *grail_transfer_new(grail_req_t *req, grail_peer_t *peer);
+grail_transfer_t *grail_transfer_find(grail_handle_t handle);
+/* Releases everything it still holds and frees it. */
+void grail_transfer_free(grail_transfer_t *transfer);
+/* Put into / take out of the list that grail_device_progress() steps through. */
+void grail_transfer_activate(grail_transfer_t *transfer);
+void grail_transfer_deactivate(grail_transfer_t *transfer);
+
+/* Fills on_device, mem, gpu, layout, data, count from the request's buffer. */
+grail_status_t grail_transfer_bind(grail_transfer_t *transfer);
+
+/* Completes the MPI request (once) and frees the transfer, unless pieces are still with the peer. */
+void grail_transfer_finish(grail_transfer_t *transfer, grail_status_t status);
+/*
+ * Local failure: tell the peer, complete the request with `status`. A sender tells at once; a
+ * receiver when its last copy out of a slot has ended, so that ABORT means "your slots are free".
+ */
+void grail_transfer_abort(grail_transfer_t *transfer, grail_status_t status);
+
+grail_device_peer_t *grail_device_peer(grail_peer_t *peer);
+
+/* The peer has stopped reading: pieces that waited for its answer are free. */
+void grail_transfer_pieces_return(grail_transfer_t *transfer);
+
+/* Tell every peer that may have mapped it that this allocation is gone. */
+void grail_device_forget(uint64_t base, uint64_t buffer_id);
+
+/* ---- pieces ---- */
+
+grail_piece_t *grail_piece_new(grail_transfer_t *transfer, size_t offset, size_t length);
+void grail_piece_free(grail_piece_t *piece);    /* gives back slot (own) and staging chunk */
+
+/* Start the device copy of a piece between this side's buffer and piece->address. */
+grail_status_t grail_piece_copy_out(grail_piece_t *piece);  /* buffer -> address */
+grail_status_t grail_piece_copy_in(grail_piece_t *piece);   /* address -> buffer */
+
+/* ---- messages ---- */
+
+/* Header-only message; copies `header`. A broken connection fails the peer. */
+void grail_control_send(grail_peer_t *peer, const void *header, size_t length);
+void grail_control_send_as(grail_peer_t *peer, unsigned id, const void *header, size_t length);
+void grail_control_go(grail_transfer_t *transfer, uint32_t op, grail_handle_t to, uint32_t flags,
+                      grail_status_t status);
+
+/* ---- the protocols' entry points ---- */
+
+/* path_pull.c: the receiver maps the sender's memory and copies. IN_PROGRESS when started;
+ * UNSUPPORTED: take another path (the reason is counted). */
+grail_status_t grail_pull_start(grail_transfer_t *transfer, const grail_offer_t *offer,
+                                const grail_ipc_key_t *key, const void *layout_code);
+
+/* path_send.c: the sender's side of the pipelines */
+void grail_pipeline_send(grail_transfer_t *transfer, grail_path_t path);
+void grail_pipeline_freed(grail_transfer_t *transfer, const grail_wire_piece_t *free_msg);
+void grail_pipeline_redo(grail_transfer_t *transfer, grail_path_t path);
+
+/* path_recv.c: the receiver's side */
+void grail_pipeline_recv(grail_transfer_t *transfer);   /* ready for pieces */
+void grail_pipeline_ready(grail_transfer_t *transfer, const grail_wire_piece_t *ready,
+                          const grail_slots_ticket_t *ticket);
+grail_net_verdict_t grail_pipeline_chunk(grail_transfer_t *transfer,
+                                         const grail_wire_piece_t *header,
+                                         grail_net_message_t *message);
+/* The whole message is at hand in host memory (`data`), or as a rendezvous small enough for one
+ * staging chunk (`token`): bring it into the device buffer. */
+void grail_feed_data(grail_transfer_t *transfer, const void *data);
+void grail_feed_token(grail_transfer_t *transfer, void *token);
+
+/* path_eager.c */
+grail_status_t grail_eager_send(grail_transfer_t *transfer);
+
+#endif

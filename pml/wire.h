@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What travels between two PMLs. Both sides run the same build: native layout, checked at start. */
+#ifndef GRAIL_PML_WIRE_H
+#define GRAIL_PML_WIRE_H
+
+#include <stdint.h>
+
+#include "runtime/handle.h"
+
+/* Handlers of the net (message ids) */
+enum {
+    GRAIL_MSG_MATCH,        /* grail_wire_match_t [+ body] + payload: takes part in matching */
+    GRAIL_MSG_CONTROL,      /* grail_wire_control_t + body: between two known requests or peers */
+    GRAIL_MSG_CHUNK         /* like control, with payload: a piece of a host pipeline */
+};
+
+/* What follows the match header */
+enum {
+    GRAIL_WIRE_DATA,        /* the payload is the message (at once, or rendezvous of the net) */
+    GRAIL_WIRE_DEVICE       /* the body is an offer of the device protocols; no payload */
+};
+
+enum { GRAIL_WIRE_SYNC = 1 };   /* the sender waits for a GRAIL_CONTROL_MATCHED */
+
+typedef struct grail_wire_match {
+    uint32_t cid;           /* communicator's context id */
+    int32_t source;         /* sender's rank in it (remote group of an intercommunicator) */
+    int32_t tag;
+    uint16_t sequence;      /* per (communicator, sender, receiver), from 0, wraps */
+    uint8_t kind;
+    uint8_t flags;
+    grail_handle_t sender;  /* send request; 0 when nothing will ever be answered */
+} grail_wire_match_t;
+
+/* What a control message asks for; values from 16 belong to the device protocols */
+enum {
+    GRAIL_CONTROL_MATCHED = 1,
+    GRAIL_CONTROL_BYE,      /* the sender finalizes; `from` is its process name (grail_peer_key) */
+    GRAIL_CONTROL_DEVICE_FIRST = 16
+};
+
+typedef struct grail_wire_control {
+    uint32_t op;
+    uint32_t reserved;
+    grail_handle_t to;      /* the receiver's object */
+    grail_handle_t from;    /* the sender's object, when an answer may follow */
+} grail_wire_control_t;
+
+#endif

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Structures shared by the files of the UCX provider. */
+#ifndef GRAIL_RUNTIME_NET_UCX_H
+#define GRAIL_RUNTIME_NET_UCX_H
+
+#include <sys/types.h>
+
+#include <ucp/api/ucp.h>
+
+#include "runtime/net/provider.h"
+
+typedef struct ucx_link {
+    struct ucx_link *prev, *next;
+} ucx_link_t;
+
+/*
+ * Every operation says that its memory is host memory: UCX then does not look the pointer up, which
+ * costs time on every message once a CUDA-enabled UCX finds a driver.
+ */
+enum { UCX_OP_ATTRIBUTES = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_MEMORY_TYPE };
+
+/* The id of the first part of a split message (net_ucx_send.c) is UCX_SPLIT_ID + the message's. */
+enum { UCX_SPLIT_ID = GRAIL_NET_HANDLERS };
+
+/*
+ * Header and payload that UCX sends as one copied fragment: its default segment of 8256 bytes (of
+ * posix, sysv, rc and dc; made for 8 KiB with headers) less its own 8-byte header. Where a transport
+ * takes less, UCX makes two of it; that is slower but right.
+ */
+enum { UCX_FRAGMENT = 8256 - 8 };
+
+/* After the user's header in the first part of a split message. */
+typedef struct ucx_split_trailer {
+    uint64_t length;        /* of the whole payload */
+    uint64_t tag;           /* of the rest: 40 bits tell senders apart, 24 count their messages */
+} ucx_split_trailer_t;
+
+#define UCX_TAG_COUNTER_MASK ((UINT64_C(1) << 24) - 1)
+
+typedef enum ucx_token_kind {
+    UCX_TOKEN_EAGER,        /* all there */
+    UCX_TOKEN_RNDV,         /* still with its sender */
+    UCX_TOKEN_SPLIT         /* `first` bytes there, the rest comes by tag */
+} ucx_token_kind_t;
+
+/* A fixed-size piece of memory on a free list, for one kept or unfinished message. */
+typedef struct ucx_token {
+    struct ucx_token *next_free;
+    void *desc;             /* UCX's name for the message; with data, the data */
+    size_t length;
+    size_t first;           /* bytes at desc that a fetch copies from there */
+    uint64_t tag;
+    ucx_token_kind_t kind;
+    bool in_handler;        /* the handler that was given this token has not returned */
+    bool released;          /* dropped (or truncated) inside the handler */
+    bool fetched;           /* fetched inside the handler */
+    bool copied;            /* desc is our own memory */
+} ucx_token_t;
+
+typedef struct ucx_net ucx_net_t;
+typedef struct ucx_endpoint ucx_endpoint_t;
+
+/* Where a process runs and what it is called there: decides whether its death can be seen from here.
+ * Sent in front of UCX's own worker address. */
+typedef struct ucx_origin {
+    uint32_t magic;         /* and version */
+    int32_t pid;
+    uint64_t node;          /* the kernel's boot id, folded */
+    uint64_t pid_namespace;
+    uint64_t start_time;    /* of the process, in clock ticks since boot: tells reused pids apart */
+} ucx_origin_t;
+
+/* Lives in the user area of a UCX request, so it is pooled by UCX and costs nothing when an
+ * operation completes at once. */
+typedef struct ucx_request {
+    ucx_link_t link;        /* in its endpoint's (sends) or net's (fetches) list of operations */
+    grail_net_done_fn done; /* NULL: the owner has been told already */
+    void *arg;
+    size_t length;
+} ucx_request_t;
+
+struct ucx_endpoint {
+    ucx_link_t link;        /* in net->endpoints */
+    ucx_net_t *net;
+    ucp_ep_h ep;
+    void *peer;
+    ucx_link_t sends;       /* in flight */
+    bool *closed;           /* set while it is being closed */
+    bool failed;
+    bool watched;           /* the process can be looked up in /proc */
+    ucx_origin_t origin;
+};
+
+typedef struct ucx_handler {
+    ucx_net_t *net;
+    grail_net_handler_fn call;
+} ucx_handler_t;
+
+struct ucx_net {
+    struct grail_net base;
+    ucp_context_h context;
+    ucp_worker_h worker;
+    ucx_handler_t handlers[GRAIL_NET_HANDLERS];
+    void *handler_arg;
+    grail_net_error_fn on_error;
+    ucx_token_t *free_tokens;
+    struct ucx_token_block *token_blocks;
+    struct ucx_split *free_splits;
+    size_t split_end;       /* fast sends from this size on are UCX's rendezvous; 0: never split */
+    uint64_t tag_prefix;
+    uint64_t next_tag;
+    unsigned idle_calls;    /* of progress, without an event */
+    bool in_progress;
+    ucx_link_t endpoints;
+    ucx_link_t *watch_cursor;
+    uint64_t watch_due_ms;
+    ucx_link_t fetches;     /* in flight */
+    void *address;
+    size_t address_length;
+    ucx_origin_t origin;
+    char description[32];
+};
+
+typedef struct ucx_type {
+    struct grail_net_type base;
+    grail_net_layout_t layout;
+    ucp_datatype_t pack_type;
+    ucp_datatype_t unpack_type;
+    void *started;          /* state made before a UCX call, taken by the call back from it */
+} ucx_type_t;
+
+/* One unpacking by UCX through a type. */
+typedef struct ucx_unpacking {
+    const ucx_type_t *type;
+    void *state;            /* the layout's */
+    size_t base;            /* bytes that were unpacked before UCX began */
+} ucx_unpacking_t;
+
+static inline void ucx_list_init(ucx_link_t *head)
+{
+    head->prev = head->next = head;
+}
+
+static inline bool ucx_list_empty(const ucx_link_t *head)
+{
+    return head->next == head;
+}
+
+static inline void ucx_list_add(ucx_link_t *head, ucx_link_t *link)
+{
+    link->prev = head->prev;
+    link->next = head;
+    head->prev->next = link;
+    head->prev = link;
+}
+
+static inline void ucx_list_remove(ucx_link_t *link)
+{
+    link->prev->next = link->next;
+    link->next->prev = link->prev;
+    link->prev = link->next = link;
+}
+
+#define UCX_NET(n)      ((ucx_net_t *)(n))
+#define UCX_ENDPOINT(e) ((ucx_endpoint_t *)(e))
+
+/* About what UCX's posix transport takes in /dev/shm at start: one chunk of receive buffers, 4292720
+ * bytes with 1.13, and a queue. */
+enum { UCX_POSIX_NEED = 5 << 20 };
+
+/* Which transports UCX may use. */
+typedef struct ucx_transports {
+    size_t fast_rndv;       /* size from which UCX uses a rendezvous for sends with FAST_CMPL */
+    bool ours;              /* the user left the choice open (UCX_TLS=all, the default) */
+    bool posix;             /* shared memory in files of posix_folder */
+    const char *posix_folder;
+    size_t posix_free;      /* when last looked at, bytes */
+} ucx_transports_t;
+
+/*
+ * Takes from UCX's default choice what Grail must not or cannot use: CUDA (never needed, because
+ * no device pointer is given to UCX, and its start-up would touch the driver) and posix shared
+ * memory where /dev/shm has no room. A choice made by the user stays. Also reads the threshold.
+ */
+void grail_ucx_choose_transports(ucp_config_t *config, ucx_transports_t *transports);
+bool grail_ucx_posix_has_room(ucx_transports_t *transports);
+
+/* UCX's status in ours. */
+grail_status_t grail_ucx_status(ucs_status_t status);
+
+/* Takes every operation off `list` and tells its owner `status`. UCX may still complete the
+ * operation later; that is then ignored. */
+void grail_ucx_fail_requests(ucx_link_t *list, grail_status_t status);
+
+/* A UCX request has been returned: puts it in flight; and the end of one. */
+void grail_ucx_start(ucx_request_t *request, ucx_link_t *list, grail_net_done_fn done, void *arg,
+                     size_t length);
+void grail_ucx_finish(ucx_request_t *request, grail_status_t status);
+
+void grail_ucx_finish_unpacking(void *unpacking);
+void grail_ucx_free_splits(ucx_net_t *net);
+
+grail_status_t grail_ucx_set_handlers(ucx_net_t *net, const grail_net_params_t *params);
+void grail_ucx_free_tokens(ucx_net_t *net);
+
+grail_status_t grail_ucx_send(grail_net_t *net, grail_net_endpoint_t *endpoint, unsigned id,
+                              const void *header, size_t header_length,
+                              const grail_net_buffer_t *buffer, unsigned flags,
+                              grail_net_done_fn done, void *arg);
+grail_status_t grail_ucx_fetch(grail_net_t *net, void *token, const grail_net_buffer_t *buffer,
+                               grail_net_done_fn done, void *arg);
+void grail_ucx_drop(grail_net_t *net, void *token);
+grail_status_t grail_ucx_type_create(grail_net_t *net, const grail_net_layout_t *layout,
+                                     grail_net_type_t **type);
+void grail_ucx_type_free(grail_net_type_t *type);
+
+void grail_ucx_find_origin(ucx_origin_t *origin);
+
+/* 64 well-mixed bits that differ between processes, also between two nets of one process. */
+uint64_t grail_ucx_sender_key(const ucx_origin_t *origin);
+
+grail_status_t grail_ucx_connect(grail_net_t *net, const void *address, size_t length, void *peer,
+                                 grail_net_endpoint_t **endpoint);
+grail_status_t grail_ucx_disconnect(grail_net_t *net, grail_net_endpoint_t *endpoint, bool force,
+                                    bool *closed);
+
+/* Looks now and then whether the processes of this node that are connected still live. */
+void grail_ucx_watch(ucx_net_t *net);
+
+/* Ends every endpoint without waiting; for grail_net_close(). */
+void grail_ucx_abandon_endpoints(ucx_net_t *net);
+
+#endif

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Unit tests (cmocka, one group per program). For each program NAME:
+#   unit_tests += tests/unit/NAME
+#   tests_unit_NAME_SOURCES = tests/unit/NAME.c
+#   tests_unit_NAME_CPPFLAGS = $(GRAIL_UNIT_CPPFLAGS)
+#   tests_unit_NAME_LDADD = $(GRAIL_UNIT_LIBS)
+# libgrail-test.la is libgrail with every function visible; programs that need only public
+# functions may link libgrail.la instead.
+
+GRAIL_UNIT_CPPFLAGS = $(GRAIL_LIB_CPPFLAGS) $(CMOCKA_CFLAGS)
+GRAIL_UNIT_LIBS = libgrail-test.la $(CMOCKA_LIBS) -lpthread -ldl
+
+unit_tests =
+
+unit_tests += tests/unit/test_layout
+tests_unit_test_layout_SOURCES = tests/unit/test_layout.c tests/unit/random_layout.h
+tests_unit_test_layout_CPPFLAGS = $(GRAIL_UNIT_CPPFLAGS)
+tests_unit_test_layout_LDADD = $(GRAIL_UNIT_LIBS)
+
+unit_tests += tests/unit/test_pack
+tests_unit_test_pack_SOURCES = tests/unit/test_pack.c tests/unit/random_layout.h
+tests_unit_test_pack_CPPFLAGS = $(GRAIL_UNIT_CPPFLAGS)
+tests_unit_test_pack_LDADD = $(GRAIL_UNIT_LIBS)
+
+unit_tests += tests/unit/test_flatten
+tests_unit_test_flatten_SOURCES = tests/unit/test_flatten.c tests/unit/random_layout.h pml/flatten.c
+tests_unit_test_flatten_CPPFLAGS = $(GRAIL_UNIT_CPPFLAGS) $(OMPI_CPPFLAGS)
+tests_unit_test_flatten_CFLAGS = $(AM_CFLAGS) $(GRAIL_MCX16)
+tests_unit_test_flatten_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
+tests_unit_test_flatten_LDADD = $(GRAIL_UNIT_LIBS) $(GRAIL_MPI_LIBS) -lopen-pal
+
+
+# cuda-aware/, on the simulated driver
+unit_gpu_sources = tests/unit/cuda_child.h tests/common/gpu.c tests/common/gpu.h \
+	tests/common/gpu_buf.c tests/common/gpu_internal.h
+
+unit_tests += tests/unit/test_driver
+tests_unit_test_driver_SOURCES = tests/unit/test_driver.c tests/unit/cuda_child.h
+tests_unit_test_driver_CPPFLAGS = $(GRAIL_UNIT_CPPFLAGS)
+tests_unit_test_driver_LDADD = $(GRAIL_UNIT_LIBS)
+
+unit_tests += tests/unit/test_memory
+tests_unit_test_memory_SOURCES = tests/unit/test_memory.c $(unit_gpu_sources)
+tests_unit_test_memory_CPPFLAGS = $(GRAIL_UNIT_CPPFLAGS)
+tests_unit_test_memory_LDADD = $(GRAIL_UNIT_LIBS)
+
+unit_tests += tests/unit/test_gpu
+tests_unit_test_gpu_SOURCES = tests/unit/test_gpu.c $(unit_gpu_sources)
+tests_unit_test_gpu_CPPFLAGS = $(GRAIL_UNIT_CPPFLAGS)
+tests_unit_test_gpu_LDADD = $(GRAIL_UNIT_LIBS)
+
+unit_tests += tests/unit/test_copy
+tests_unit_test_copy_SOURCES = tests/unit/test_copy.c $(unit_gpu_sources)
+tests_unit_test_copy_CPPFLAGS = $(GRAIL_UNIT_CPPFLAGS)
+tests_unit_test_copy_LDADD = $(GRAIL_UNIT_LIBS)
+
+unit_tests += tests/unit/test_ipc
+tests_unit_test_ipc_SOURCES = tests/unit/test_ipc.c $(unit_gpu_sources)
+tests_unit_test_ipc_CPPFLAGS = $(GRAIL_UNIT_CPPFLAGS)
+tests_unit_test_ipc_LDADD = $(GRAIL_UNIT_LIBS)
+
+unit_tests += tests/unit/test_staging
+tests_unit_test_staging_SOURCES = tests/unit/test_staging.c $(unit_gpu_sources)
+tests_unit_test_staging_CPPFLAGS = $(GRAIL_UNIT_CPPFLAGS)
+tests_unit_test_staging_LDADD = $(GRAIL_UNIT_LIBS)
+
+unit_tests += tests/unit/test_gdr
+tests_unit_test_gdr_SOURCES = tests/unit/test_gdr.c $(unit_gpu_sources)
+tests_unit_test_gdr_CPPFLAGS = $(GRAIL_UNIT_CPPFLAGS)
+tests_unit_test_gdr_LDADD = $(GRAIL_UNIT_LIBS)
+
+if HAVE_CMOCKA
+check_LTLIBRARIES += libgrail-test.la
+libgrail_test_la_SOURCES = $(libgrail_la_SOURCES)
+libgrail_test_la_CPPFLAGS = $(libgrail_la_CPPFLAGS)
+libgrail_test_la_CFLAGS = $(AM_CFLAGS) $(GRAIL_MCX16)
+libgrail_test_la_LIBADD = $(libgrail_la_LIBADD)
+
+check_PROGRAMS += $(unit_tests)
+TESTS += $(unit_tests)
+endif
