@@ -296,12 +296,14 @@ static grail_status_t start_elsewhere(const grail_gpu_t *tried, grail_lane_t lan
                : GRAIL_ERR_UNSUPPORTED;
 }
 
-static grail_status_t start_in_context(grail_gpu_t *gpu, grail_stream_t *stream, void *dst,
-                                       const void *src, size_t length, grail_copy_t *op,
-                                       CUresult *refused)
+static grail_status_t start_in_context(grail_gpu_t *gpu, grail_lane_t lane,
+                                       grail_stream_t *stream, void *dst, const void *src,
+                                       size_t length, grail_copy_t *op, CUresult *refused)
 {
-    if (length <= grail_options.kernel_copy_max && kernel_can_touch(gpu, dst) &&
-        kernel_can_touch(gpu, src)) {
+    /* Between host and device the copy engine is faster at every size: 6-7 us for 8 bytes against
+     * 9.5 us by kernel (H200); between two places of device memory it takes 10.5 and 9.7. */
+    if (lane == GRAIL_LANE_PEER && length <= grail_options.kernel_copy_max &&
+        kernel_can_touch(gpu, dst) && kernel_can_touch(gpu, src)) {
         grail_status_t status = grail_copy_kernel_start(stream, dst, src, length, op);
 
         if (status != GRAIL_ERR_UNSUPPORTED)
@@ -335,7 +337,7 @@ grail_status_t grail_copy_start(grail_gpu_t *gpu, grail_lane_t lane, void *dst, 
     result = grail_gpu_enter(gpu);
     if (result != CUDA_SUCCESS)
         return stream_failed(stream, result, "starting a copy");
-    status = start_in_context(gpu, stream, dst, src, length, op, &refused);
+    status = start_in_context(gpu, lane, stream, dst, src, length, op, &refused);
     grail_gpu_leave(gpu);
     if (GRAIL_LIKELY(refused == CUDA_SUCCESS))
         return status;

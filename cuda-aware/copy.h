@@ -26,7 +26,7 @@ typedef struct grail_copy {
 /*
  * Queue a copy of `length` bytes between any two addresses valid in the context of `gpu` (device,
  * peer-mapped, pinned host, managed). Pageable host memory is not allowed: it would block; use the
- * staging pool. length 0 completes at once. Small device-to-device copies use one kernel that also
+ * staging pool. length 0 completes at once. Small copies on GRAIL_LANE_PEER use one kernel that also
  * writes the word (option kernel_copy_max). GRAIL_OK: queued, test with grail_copy_test().
  */
 GRAIL_API grail_status_t grail_copy_start(grail_gpu_t *gpu, grail_lane_t lane, void *dst,
@@ -36,7 +36,7 @@ GRAIL_API grail_status_t grail_copy_start(grail_gpu_t *gpu, grail_lane_t lane, v
  * Pack `length` bytes, from `offset` in the packed order, of `count` elements of `layout` at
  * `elements` (device memory) into `packed` (device, peer-mapped or pinned host); or unpack from
  * there. One kernel for the piece. Needs kernels; GRAIL_ERR_UNSUPPORTED without (told once at info
- * level). The caller holds a reference to the layout until the operation is done. Unpacking into
+ * level), and when `packed` is pageable. The caller holds a reference to the layout until the operation is done. Unpacking into
  * blocks that overlap has no defined result, as in MPI.
  */
 GRAIL_API grail_status_t grail_pack_start(grail_gpu_t *gpu, grail_lane_t lane,
@@ -55,6 +55,17 @@ GRAIL_API grail_status_t grail_repack_start(grail_gpu_t *gpu, grail_lane_t lane,
                                             grail_layout_t *from, size_t from_count,
                                             const void *src, grail_layout_t *to, size_t to_count,
                                             void *dst, size_t length, grail_copy_t *op);
+
+/*
+ * The same at once, between any two kinds of memory on either side: for MPI_Pack and the like. With
+ * nothing on a device it is the CPU's walk. GRAIL_ERR_BUSY: the staging pool is in use; nothing was
+ * done, try again after progress. Also works without kernels, block by block.
+ */
+GRAIL_API grail_status_t grail_pack_sync(grail_layout_t *layout, size_t count,
+                                         const void *elements, size_t offset, size_t length,
+                                         void *packed);
+GRAIL_API grail_status_t grail_unpack_sync(grail_layout_t *layout, size_t count, void *elements,
+                                           size_t offset, size_t length, const void *packed);
 
 /* GRAIL_OK: done and visible. GRAIL_IN_PROGRESS. GRAIL_ERR_CUDA: failed (logged once). */
 GRAIL_API grail_status_t grail_copy_test_slow(grail_copy_t *op);

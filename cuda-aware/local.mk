@@ -40,7 +40,8 @@ libgrail_la_SOURCES += \
 	cuda-aware/layout_code.c \
 	cuda-aware/layout_internal.h \
 	cuda-aware/layout_walk.c \
-	cuda-aware/pack.c
+	cuda-aware/pack.c \
+	cuda-aware/pack_sync.c
 
 # Device code. Every .cu file is compiled into one module, in this order; list headers apart so that
 # a change of one rebuilds it.

@@ -440,6 +440,14 @@ static grail_status_t launch_move(move_t *m, grail_stream_t *stream, uint64_t bi
     return launch(stream, function, name, blocks, threads, &m->args, &m->args.done, op);
 }
 
+/* A kernel that touches pageable memory ends the context. */
+static bool is_pageable(const void *address)
+{
+    grail_mem_t mem;
+
+    return grail_mem_query(address, &mem) != GRAIL_OK || mem.kind == GRAIL_MEM_HOST;
+}
+
 /* A side given by the caller: elements of a layout, or (layout NULL) packed memory. */
 typedef struct end {
     grail_layout_t *layout;
@@ -470,7 +478,9 @@ static grail_status_t start(grail_gpu_t *gpu, grail_lane_t lane, const end_t *ds
     move_t m;
 
     /* asks for any kernel, so that nothing is uploaded where there are none */
-    if (!grail_options.pack_kernels || grail_gpu_kernel(gpu, "grail_move_any") == NULL)
+    if (!grail_options.pack_kernels || grail_gpu_kernel(gpu, "grail_move_any") == NULL ||
+        (dst->layout == NULL && is_pageable(dst->memory)) ||
+        (src->layout == NULL && is_pageable(src->memory)))
         return GRAIL_ERR_UNSUPPORTED;
     stream = grail_stream_pick(gpu, lane);
     if (stream == NULL)

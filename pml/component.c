@@ -7,6 +7,7 @@
 #include "pml/comm.h"
 #include "pml/datatype.h"
 #include "pml/device.h"
+#include "pml/hooks.h"
 #include "pml/pml_grail.h"
 #include "runtime/init.h"
 #include "runtime/log.h"
@@ -117,6 +118,7 @@ static int component_register(void)
         return OMPI_ERR_NOT_SUPPORTED;
     sscanf(GRAIL_VERSION, "%d.%d.%d", &own->mca_component_major_version,
            &own->mca_component_minor_version, &own->mca_component_release_version);
+    grail_hooks_register();
     return variables_register();
 }
 
@@ -202,6 +204,7 @@ static int component_finalize(void)
 
     if (grail_pml.net == NULL)
         return OMPI_SUCCESS;
+    grail_hooks_remove();
     if (grail_pml.enabled)
         opal_progress_unregister(grail_pml_progress);
     grail_device_fini();

@@ -23,6 +23,13 @@ mca_pml_grail_la_SOURCES = \
 	pml/device_wire.h \
 	pml/flatten.c \
 	pml/hooks.c \
+	pml/hooks.h \
+	pml/hooks_convertor.c \
+	pml/hooks_file.c \
+	pml/hooks_install.c \
+	pml/hooks_patch.c \
+	pml/hooks_query.c \
+	pml/hooks_window.c \
 	pml/layout.c \
 	pml/layout.h \
 	pml/match.c \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The PML's module: processes, progress, start report, end of the job. */
+#include "pml/hooks.h"
 #include "pml/pml_grail.h"
 
 #include <string.h>
@@ -113,6 +114,7 @@ int grail_pml_enable(bool enable)
     mca_pml_base_bsend_init(grail_pml.threads);
     opal_progress_register(grail_pml_progress);
     grail_pml.enabled = true;
+    grail_hooks_install();
     return OMPI_SUCCESS;
 }
 

@@ -126,8 +126,11 @@ static grail_status_t send_host(grail_send_req_t *send, grail_peer_t *peer)
         if (GRAIL_UNLIKELY(status != GRAIL_OK))
             return status;
     }
-    /* A rendezvous ends when the receiver has fetched, which implies the match. */
-    if (sync && req->bytes >= NAMED_FROM) {
+    if (GRAIL_UNLIKELY(buffer.type != NULL && peer->where == GRAIL_PEER_SELF)) {
+        /* UCX 1.13 never ends a rendezvous between two packed layouts of one process. */
+        flags = GRAIL_NET_SEND_EAGER;
+    } else if (sync && req->bytes >= NAMED_FROM) {
+        /* A rendezvous ends when the receiver has fetched, which implies the match. */
         flags = GRAIL_NET_SEND_RNDV;
         sync = false;
     }

@@ -412,6 +412,28 @@ static void upper_case(const char *from, char *to, size_t size)
     to[i] = '\0';
 }
 
+/* Names that are not taken for slips of an option's: those that environment modules give to an
+ * installed package, and those of this project's own build and tests. */
+static bool is_foreign(const char *name)
+{
+    static const char *const names[] = {
+        "BASE",    "BIN",    "BINDIR", "DIR",     "HOME",     "INC",    "INCLUDE", "INSTALL",
+        "LIB",     "LIBDIR", "LIBRARY", "MODULE", "PREFIX",   "ROOT",   "VERSION", "BUILDDIR",
+        "SRCDIR",  "CC",     "MPICC",  "MPIRUN",  "PKG_CONFIG",
+    };
+    static const char *const prefixes[] = {"TEST_", "OMPI_"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    }
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); ++i) {
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    }
+    return false;
+}
+
 static grail_status_t set_from_variable(const char *variable, size_t name_length)
 {
     const char *suffix = variable + sizeof(env_prefix) - 1;
@@ -421,6 +443,8 @@ static grail_status_t set_from_variable(const char *variable, size_t name_length
     if (suffix_length < sizeof(name)) {
         memcpy(name, suffix, suffix_length);
         name[suffix_length] = '\0';
+        if (is_foreign(name))
+            return GRAIL_OK;
         for (size_t i = 0; i < OPTION_COUNT; ++i) {
             upper_case(option_table[i].name, upper, sizeof(upper));
             if (strcmp(upper, name) == 0) {

@@ -39,9 +39,10 @@ static grail_status_t open_context(ucx_net_t *net, const grail_net_params_t *par
     ucs_status_t status = ucp_config_read(config_prefix, NULL, &config);
     ucp_params_t context_params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_SIZE |
-                      UCP_PARAM_FIELD_MT_WORKERS_SHARED,
+                      UCP_PARAM_FIELD_REQUEST_INIT | UCP_PARAM_FIELD_MT_WORKERS_SHARED,
         .features = UCP_FEATURE_AM | UCP_FEATURE_TAG,   /* tags: for split messages only */
         .request_size = sizeof(ucx_request_t),
+        .request_init = grail_ucx_init_request,
         .mt_workers_shared = 0,
         .estimated_num_eps = params->processes,
         .estimated_num_ppn = params->processes_on_node,
@@ -152,6 +153,7 @@ static void ucx_close(grail_net_t *net_handle)
 
     grail_ucx_abandon_endpoints(net);
     grail_ucx_fail_requests(&net->fetches, GRAIL_ERR_CANCELLED);
+    grail_ucx_free_tokens(net);
     if (net->worker != NULL)
         ucp_worker_destroy(net->worker);
     if (net->context != NULL)
@@ -162,7 +164,6 @@ static void ucx_close(grail_net_t *net_handle)
         ucx_list_remove(link);
         free(GRAIL_CONTAINER_OF(link, ucx_endpoint_t, link));
     }
-    grail_ucx_free_tokens(net);
     grail_ucx_free_splits(net);
     free(net->address);
     free(net);

@@ -51,6 +51,7 @@ typedef struct ucx_token {
     size_t first;           /* bytes at desc that a fetch copies from there */
     uint64_t tag;
     ucx_token_kind_t kind;
+    bool live;              /* handed out */
     bool in_handler;        /* the handler that was given this token has not returned */
     bool released;          /* dropped (or truncated) inside the handler */
     bool fetched;           /* fetched inside the handler */
@@ -70,13 +71,24 @@ typedef struct ucx_origin {
     uint64_t start_time;    /* of the process, in clock ticks since boot: tells reused pids apart */
 } ucx_origin_t;
 
+/* UCX may complete an operation inside the call that starts it and return a request all the same
+ * (1.13 does for ucp_am_recv_data_nbx() over CMA): the request then finds itself IDLE. */
+typedef enum ucx_request_state {
+    UCX_REQUEST_IDLE,       /* with UCX, or just returned */
+    UCX_REQUEST_EARLY,      /* completed before the call that started it returned */
+    UCX_REQUEST_FLYING,     /* in a list of operations */
+    UCX_REQUEST_ORPHAN      /* its owner has been told already */
+} ucx_request_state_t;
+
 /* Lives in the user area of a UCX request, so it is pooled by UCX and costs nothing when an
  * operation completes at once. */
 typedef struct ucx_request {
     ucx_link_t link;        /* in its endpoint's (sends) or net's (fetches) list of operations */
-    grail_net_done_fn done; /* NULL: the owner has been told already */
+    grail_net_done_fn done;
     void *arg;
     size_t length;
+    ucx_request_state_t state;
+    grail_status_t status;  /* of an early completion */
 } ucx_request_t;
 
 struct ucx_endpoint {
@@ -192,15 +204,23 @@ grail_status_t grail_ucx_status(ucs_status_t status);
  * operation later; that is then ignored. */
 void grail_ucx_fail_requests(ucx_link_t *list, grail_status_t status);
 
-/* A UCX request has been returned: puts it in flight; and the end of one. */
-void grail_ucx_start(ucx_request_t *request, ucx_link_t *list, grail_net_done_fn done, void *arg,
-                     size_t length);
+/* For ucp_params_t.request_init. */
+void grail_ucx_init_request(void *request);
+
+/* A UCX call has returned a request. GRAIL_IN_PROGRESS: it is in flight, `done` will be called.
+ * Anything else: it is over, `done` will not be called. */
+grail_status_t grail_ucx_start(ucx_request_t *request, ucx_link_t *list, grail_net_done_fn done,
+                               void *arg, size_t length);
+
+/* For UCX's completion callbacks. */
 void grail_ucx_finish(ucx_request_t *request, grail_status_t status);
 
 void grail_ucx_finish_unpacking(void *unpacking);
 void grail_ucx_free_splits(ucx_net_t *net);
 
 grail_status_t grail_ucx_set_handlers(ucx_net_t *net, const grail_net_params_t *params);
+
+/* Drops what is still kept, then frees all. Before the worker goes. */
 void grail_ucx_free_tokens(ucx_net_t *net);
 
 grail_status_t grail_ucx_send(grail_net_t *net, grail_net_endpoint_t *endpoint, unsigned id,

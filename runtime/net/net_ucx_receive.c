@@ -26,30 +26,22 @@ static ucx_token_t *token_get(ucx_net_t *net)
         block->next = net->token_blocks;
         net->token_blocks = block;
         for (unsigned i = 0; i < TOKENS_PER_BLOCK; ++i) {
+            block->tokens[i].live = false;
             block->tokens[i].next_free = net->free_tokens;
             net->free_tokens = &block->tokens[i];
         }
         token = net->free_tokens;
     }
     net->free_tokens = token->next_free;
+    token->live = true;
     return token;
 }
 
 static void token_put(ucx_net_t *net, ucx_token_t *token)
 {
+    token->live = false;
     token->next_free = net->free_tokens;
     net->free_tokens = token;
-}
-
-void grail_ucx_free_tokens(ucx_net_t *net)
-{
-    while (net->token_blocks != NULL) {
-        ucx_token_block_t *block = net->token_blocks;
-
-        net->token_blocks = block->next;
-        free(block);
-    }
-    net->free_tokens = NULL;
 }
 
 /* --- fetching ------------------------------------------------------------------------------- */
@@ -69,13 +61,11 @@ static void tag_fetch_done(void *request, ucs_status_t status, const ucp_tag_rec
     grail_ucx_finish(request, grail_ucx_status(status));
 }
 
-static void swallow_done(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
-                         void *user_data)
+static void swallow_done(void *arg, grail_status_t status, size_t length)
 {
+    (void)arg;
     (void)status;
-    (void)info;
-    (void)user_data;
-    ucp_request_free(request);
+    (void)length;
 }
 
 /* Takes the tag-matched rest of a split message that nobody wants: UCX throws away what does not
@@ -85,11 +75,14 @@ static void swallow_rest(ucx_net_t *net, const ucx_token_t *token)
     static char nowhere;
     ucp_request_param_t param = {
         .op_attr_mask = UCX_OP_ATTRIBUTES,
-        .cb.recv = swallow_done,
+        .cb.recv = tag_fetch_done,
         .memory_type = UCS_MEMORY_TYPE_HOST,
     };
+    ucs_status_ptr_t result =
+        ucp_tag_recv_nbx(net->worker, &nowhere, 0, token->tag, UINT64_MAX, &param);
 
-    (void)ucp_tag_recv_nbx(net->worker, &nowhere, 0, token->tag, UINT64_MAX, &param);
+    if (UCS_PTR_IS_PTR(result))
+        grail_ucx_start(result, &net->fetches, swallow_done, NULL, 0);
 }
 
 /* What UCX or we keep of the message itself: not inside its handler, where returning does it. */
@@ -113,6 +106,21 @@ void grail_ucx_drop(grail_net_t *net_handle, void *token_handle)
         token->released = true;
     else
         release_desc(net, token);
+}
+
+void grail_ucx_free_tokens(ucx_net_t *net)
+{
+    while (net->token_blocks != NULL) {
+        ucx_token_block_t *block = net->token_blocks;
+
+        for (unsigned i = 0; i < TOKENS_PER_BLOCK; ++i) {
+            if (block->tokens[i].live)
+                grail_ucx_drop(&net->base, &block->tokens[i]);
+        }
+        net->token_blocks = block->next;
+        free(block);
+    }
+    net->free_tokens = NULL;
 }
 
 /* Prepares to unpack the message: GRAIL_ERR_TRUNCATED when the elements hold less. */
@@ -195,6 +203,11 @@ grail_status_t grail_ucx_fetch(grail_net_t *net_handle, void *token_handle,
         grail_ucx_drop(net_handle, token);
         return status;
     }
+    if (length == 0) {
+        /* UCX would answer the sender, but not give its own memory back */
+        grail_ucx_drop(net_handle, token);
+        return GRAIL_OK;
+    }
     result = start_fetch(net, token, buffer, typed);
     if (typed && type->started != NULL) {   /* UCX failed before it took the state */
         grail_ucx_finish_unpacking(type->started);
@@ -213,8 +226,7 @@ grail_status_t grail_ucx_fetch(grail_net_t *net_handle, void *token_handle,
                     ucs_status_string(UCS_PTR_STATUS(result)));
         return grail_ucx_status(UCS_PTR_STATUS(result));
     }
-    grail_ucx_start(result, &net->fetches, done, arg, length);
-    return GRAIL_IN_PROGRESS;
+    return grail_ucx_start(result, &net->fetches, done, arg, length);
 }
 
 /* --- receiving ------------------------------------------------------------------------------ */

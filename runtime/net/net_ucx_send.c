@@ -44,13 +44,32 @@ grail_status_t grail_ucx_status(ucs_status_t status)
 
 /* --- operations in flight ------------------------------------------------------------------- */
 
-void grail_ucx_start(ucx_request_t *request, ucx_link_t *list, grail_net_done_fn done, void *arg,
-                     size_t length)
+void grail_ucx_init_request(void *request)
 {
+    ((ucx_request_t *)request)->state = UCX_REQUEST_IDLE;
+}
+
+static void free_request(ucx_request_t *request)
+{
+    request->state = UCX_REQUEST_IDLE;
+    ucp_request_free(request);
+}
+
+grail_status_t grail_ucx_start(ucx_request_t *request, ucx_link_t *list, grail_net_done_fn done,
+                               void *arg, size_t length)
+{
+    if (request->state == UCX_REQUEST_EARLY) {
+        grail_status_t status = request->status;
+
+        free_request(request);
+        return status;
+    }
+    request->state = UCX_REQUEST_FLYING;
     request->done = done;
     request->arg = arg;
     request->length = length;
     ucx_list_add(list, &request->link);
+    return GRAIL_IN_PROGRESS;
 }
 
 void grail_ucx_finish(ucx_request_t *request, grail_status_t status)
@@ -59,11 +78,21 @@ void grail_ucx_finish(ucx_request_t *request, grail_status_t status)
     size_t length = request->length;
     void *arg = request->arg;
 
-    if (done != NULL)
+    switch (request->state) {
+    case UCX_REQUEST_IDLE:
+        request->state = UCX_REQUEST_EARLY;
+        request->status = status;
+        return;
+    case UCX_REQUEST_FLYING:
         ucx_list_remove(&request->link);
-    ucp_request_free(request);
-    if (done != NULL)
+        free_request(request);
         done(arg, status, length);
+        return;
+    case UCX_REQUEST_EARLY:
+    case UCX_REQUEST_ORPHAN:
+        free_request(request);
+        return;
+    }
 }
 
 void grail_ucx_fail_requests(ucx_link_t *list, grail_status_t status)
@@ -73,7 +102,7 @@ void grail_ucx_fail_requests(ucx_link_t *list, grail_status_t status)
         grail_net_done_fn done = request->done;
 
         ucx_list_remove(&request->link);
-        request->done = NULL;
+        request->state = UCX_REQUEST_ORPHAN;
         done(request->arg, status, 0);
     }
 }
@@ -198,8 +227,11 @@ static void split_part_started(ucx_split_t *split, ucx_endpoint_t *endpoint,
         split->status = send_failed(UCS_PTR_STATUS(result));
         return;
     }
-    split->open++;
-    grail_ucx_start(result, &endpoint->sends, split_part_done, split, 0);
+    grail_status_t status = grail_ucx_start(result, &endpoint->sends, split_part_done, split, 0);
+    if (status == GRAIL_IN_PROGRESS)
+        split->open++;
+    else if (split->status == GRAIL_OK)
+        split->status = status;
 }
 
 static grail_status_t send_split(ucx_net_t *net, ucx_endpoint_t *endpoint, unsigned id,
@@ -315,6 +347,5 @@ grail_status_t grail_ucx_send(grail_net_t *net_handle, grail_net_endpoint_t *end
         return GRAIL_OK;
     if (GRAIL_UNLIKELY(UCS_PTR_IS_ERR(result)))
         return send_failed(UCS_PTR_STATUS(result));
-    grail_ucx_start(result, &endpoint->sends, done, arg, length);
-    return GRAIL_IN_PROGRESS;
+    return grail_ucx_start(result, &endpoint->sends, done, arg, length);
 }

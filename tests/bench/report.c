@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SIZE_WIDTH 12
+#define SIZE_COLUMN 12
 #define VALUE_WIDTH 16
 
 void bench_report_column(bench_report_t *report, const char *name, const char *csv)
@@ -63,7 +63,7 @@ void bench_report_header(const bench_report_t *report)
         printf("# Window: %d\n", o->window);
     if (o->program->pairs)
         printf("# Pairs: %d\n", b->pairs);
-    printf("%-*s", SIZE_WIDTH, "# Size");
+    printf("%-*s", SIZE_COLUMN, "# Size");
     for (int i = 0; i < report->columns; i++)
         printf("%*s", VALUE_WIDTH, report->name[i]);
     printf("%s\n", o->validate ? "      Validation" : "");
@@ -82,7 +82,7 @@ void bench_report_row(const bench_report_t *report, size_t size, const double *v
     if (o->csv)
         printf("%s,%c,%c,%zu", o->program->name, o->kind[0], o->kind[1], size);
     else
-        printf("%-*zu", SIZE_WIDTH, size);
+        printf("%-*zu", SIZE_COLUMN, size);
     for (int i = 0; i < report->columns; i++) {
         char text[32] = "-";
 

@@ -188,8 +188,9 @@ static void read_environment(void)
     config.no_managed = flag("CUDASIM_NO_MANAGED");
     config.masked_ipc_fails = flag("CUDASIM_MASKED_IPC_FAIL");
     config.no_kernels = flag("CUDASIM_NO_KERNELS");
-    config.kernel_timeout = (unsigned int)number("CUDASIM_KERNEL_TIMEOUT_S", 60, 1, 86400);
+    config.kernel_timeout = (unsigned int)number("CUDASIM_KERNEL_TIMEOUT_S", 0, 0, 86400);
     config.poison = flag("CUDASIM_POISON");
+    config.strict_context = flag("CUDASIM_STRICT_CONTEXT");
     config.shutdown_early = flag("CUDASIM_SHUTDOWN_EARLY");
     config.hidden = getenv("CUDASIM_HIDE");
     config.report = getenv("CUDASIM_REPORT");

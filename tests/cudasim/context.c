@@ -39,6 +39,14 @@ CUresult sim_ctx_usable(sim_ctx_t **out)
     return CUDA_SUCCESS;
 }
 
+CUresult sim_ctx_optional(void)
+{
+    sim_ctx_t *ctx;
+    CUresult result = sim_ctx_usable(&ctx);
+    return result == CUDA_ERROR_INVALID_CONTEXT && !sim_config()->strict_context ? CUDA_SUCCESS
+                                                                                  : result;
+}
+
 void sim_ctx_fail(sim_ctx_t *ctx, CUresult error)
 {
     int none = CUDA_SUCCESS;
@@ -69,6 +77,10 @@ static CUresult create(sim_ctx_t **out, int phys, unsigned int flags, bool is_pr
                        sim_ctx_t *old)
 {
     CUresult result = sim_arena_init();
+    /* A context that an error broke takes the process's GPU work down with it. */
+    for (sim_ctx_t *at = contexts; at != NULL && result == CUDA_SUCCESS; at = at->next) {
+        result = at->alive ? (CUresult)atomic_load(&at->error) : CUDA_SUCCESS;
+    }
     sim_ctx_t *ctx = old;
     if (result == CUDA_SUCCESS && ctx == NULL) {
         ctx = calloc(1, sizeof(*ctx));

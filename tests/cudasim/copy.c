@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Copies and fills. Who waits for what follows the driver's documented rules: copies to pageable
- * host memory return when done; from pageable memory when the source was staged; between pinned or
- * device memory the Async forms return at once, and so do even the plain forms when both sides are
- * device memory.
+ * host memory return when done; small ones from pageable memory when the source was staged; between
+ * pinned or device memory the Async forms return at once, and so do even the plain forms when both
+ * sides are device memory. (facts.txt: so does a real driver.)
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -12,6 +12,7 @@
 #include "tests/cudasim/sim.h"
 
 #define DAMAGE_STEP 64
+#define STAGED_BYTES 65536 /* up to this much of a pageable source is staged, more is waited for */
 
 CUresult sim_place(sim_place_t *out, const sim_ctx_t *ctx, uint64_t addr, uint64_t bytes,
                    bool dying_too)
@@ -168,18 +169,12 @@ static void count_copy(const sim_place_t *dst, const sim_place_t *src, const sha
     sim_count(SIM_COPY_BYTES, (long long)(shape->width * shape->height * shape->depth));
 }
 
-enum { SIDE_ANY, SIDE_HOST, SIDE_CUDA }; /* what a side of a copy must be */
+/* What a side of a copy must be. The driver takes device memory for a host side, too. */
+enum { SIDE_ANY, SIDE_CUDA };
 
-static bool fits(const sim_place_t *place, uint64_t addr, int side)
+static bool fits(const sim_place_t *place, int side)
 {
-    switch (side) {
-    case SIDE_HOST:
-        return !sim_in_arena(addr) || place->managed;
-    case SIDE_CUDA:
-        return place->known;
-    default:
-        return true;
-    }
+    return side == SIDE_ANY || place->known;
 }
 
 /** A pageable source is copied here and now; the queued part reads the copy. */
@@ -213,7 +208,7 @@ static CUresult copy(const shape_t *shape, int dst_side, int src_side, CUstream 
     if (dst_span(shape) == 0) {
         return CUDA_SUCCESS;
     }
-    if (!fits(&dst, shape->dst, dst_side) || !fits(&src, shape->src, src_side)) {
+    if (!fits(&dst, dst_side) || !fits(&src, src_side)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     copy_op_t *op = sim_op_new(sizeof(*op), run_copy);
@@ -225,7 +220,8 @@ static CUresult copy(const shape_t *shape, int dst_side, int src_side, CUstream 
     op->dst_pageable = dst.pageable;
     op->src_pageable = src.pageable;
     /* Device to device never makes the caller wait; into pageable memory always does. */
-    bool wait = dst.pageable || (!async && (dst.phys < 0 || src.phys < 0));
+    bool wait = dst.pageable || (!async && (dst.phys < 0 || src.phys < 0)) ||
+                (src.pageable && src_span(shape) > STAGED_BYTES);
     if (src.pageable && !wait && (result = stage(op)) != CUDA_SUCCESS) {
         free(op);
         return result;
@@ -245,8 +241,6 @@ static CUresult copy(const shape_t *shape, int dst_side, int src_side, CUstream 
 static CUresult plain(uint64_t dst, int dst_side, uint64_t src, int src_side, size_t bytes,
                       CUstream stream, bool async)
 {
-    SIM_CURRENT(ctx);
-    (void)ctx;
     const shape_t shape = {.dst = dst, .src = src, .width = bytes, .height = 1, .depth = 1};
     return copy(&shape, dst_side, src_side, stream, async);
 }
@@ -266,26 +260,26 @@ SIM_EXPORT CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes
 SIM_EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src, size_t bytes)
 {
     SIM_ENTER(cuMemcpyHtoD);
-    return plain(dst, SIDE_CUDA, (uint64_t)(uintptr_t)src, SIDE_HOST, bytes, NULL, false);
+    return plain(dst, SIDE_CUDA, (uint64_t)(uintptr_t)src, SIDE_ANY, bytes, NULL, false);
 }
 
 SIM_EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr dst, const void *src, size_t bytes,
                                          CUstream stream)
 {
     SIM_ENTER(cuMemcpyHtoDAsync);
-    return plain(dst, SIDE_CUDA, (uint64_t)(uintptr_t)src, SIDE_HOST, bytes, stream, true);
+    return plain(dst, SIDE_CUDA, (uint64_t)(uintptr_t)src, SIDE_ANY, bytes, stream, true);
 }
 
 SIM_EXPORT CUresult cuMemcpyDtoH_v2(void *dst, CUdeviceptr src, size_t bytes)
 {
     SIM_ENTER(cuMemcpyDtoH);
-    return plain((uint64_t)(uintptr_t)dst, SIDE_HOST, src, SIDE_CUDA, bytes, NULL, false);
+    return plain((uint64_t)(uintptr_t)dst, SIDE_ANY, src, SIDE_CUDA, bytes, NULL, false);
 }
 
 SIM_EXPORT CUresult cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src, size_t bytes, CUstream stream)
 {
     SIM_ENTER(cuMemcpyDtoHAsync);
-    return plain((uint64_t)(uintptr_t)dst, SIDE_HOST, src, SIDE_CUDA, bytes, stream, true);
+    return plain((uint64_t)(uintptr_t)dst, SIDE_ANY, src, SIDE_CUDA, bytes, stream, true);
 }
 
 SIM_EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
@@ -334,7 +328,7 @@ static CUresult side_of(CUmemorytype type, const void *host, CUdeviceptr device,
     switch (type) {
     case CU_MEMORYTYPE_HOST:
         *addr = (uint64_t)(uintptr_t)host;
-        *side = SIDE_HOST;
+        *side = SIDE_ANY;
         return CUDA_SUCCESS;
     case CU_MEMORYTYPE_DEVICE:
         *addr = device;
@@ -351,8 +345,6 @@ static CUresult side_of(CUmemorytype type, const void *host, CUdeviceptr device,
 
 static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream stream, bool async)
 {
-    SIM_CURRENT(ctx);
-    (void)ctx;
     shape_t shape = {.width = c->WidthInBytes, .height = c->Height, .depth = c->Depth};
     int dst_side, src_side;
     CUresult result = side_of(c->dstMemoryType, c->dstHost, c->dstDevice, &shape.dst, &dst_side);
@@ -430,8 +422,6 @@ SIM_EXPORT CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *c, CUstream stream)
 static CUresult fill(CUdeviceptr dst, uint32_t value, unsigned int value_bytes, size_t count,
                      CUstream handle, bool async)
 {
-    SIM_CURRENT(ctx);
-    (void)ctx;
     sim_stream_t *stream;
     CUresult result = sim_stream_get(handle, &stream);
     if (result != CUDA_SUCCESS) {

@@ -198,6 +198,25 @@ static int parse_fault(char *text, fault_t *fault)
     return fault->first >= 1 && (*end == '\0' || strcmp(end, "+") == 0) ? 0 : -1;
 }
 
+/** Replaced lists are kept: other threads may be reading them. */
+static _Atomic(struct retired *) retired;
+struct retired {
+    fault_t *list;
+    struct retired *next;
+};
+
+static void retire_faults(fault_t *list)
+{
+    struct retired *node = list != NULL ? malloc(sizeof(*node)) : NULL;
+    if (node == NULL) {
+        return;
+    }
+    node->list = list;
+    node->next = atomic_load(&retired);
+    while (!atomic_compare_exchange_weak(&retired, &node->next, node)) {
+    }
+}
+
 SIM_EXPORT int cudasim_set_faults(const char *spec)
 {
     fault_t *list = NULL;
@@ -223,7 +242,7 @@ SIM_EXPORT int cudasim_set_faults(const char *spec)
         }
         return -1;
     }
-    atomic_store(&faults, list);
+    retire_faults(atomic_exchange(&faults, list));
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cuMemAlloc memory between processes: legacy IPC handles. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,8 +38,8 @@ static CUresult open_share(const sim_share_t *share, sim_phys_t **mem)
     }
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", share->pid, share->fd);
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0) {
-        return CUDA_ERROR_MAP_FAILED;
+    if (fd < 0) { /* freed since, or not for this process */
+        return errno == ENOENT ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_MAP_FAILED;
     }
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     if (fstat(fd, &st) == 0 && st.st_ino == share->inode) {
@@ -195,6 +196,18 @@ SIM_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr ptr)
     return result;
 }
 
+/** Memory of a device of another process may be open in one context per device only. */
+static bool open_in_other_context(const sim_ctx_t *ctx, const sim_share_t *share)
+{
+    for (sim_alloc_t *alloc = sim_alloc_first(); alloc != NULL; alloc = alloc->next) {
+        if (alloc->kind == SIM_IMPORT && alloc->phys == share->phys && alloc->ctx != ctx &&
+            alloc->ctx->phys == ctx->phys && alloc->owner_pid == share->pid) {
+            return true;
+        }
+    }
+    return false;
+}
+
 SIM_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handle,
                                           unsigned int flags)
 {
@@ -218,9 +231,12 @@ SIM_EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *ptr, CUipcMemHandle handl
     }
     sim_alloc_t *alloc;
     pthread_rwlock_wrlock(&sim_mem);
-    CUresult result = sim_share_open(&alloc, &share, ctx, SIM_IMPORT);
+    CUresult result = open_in_other_context(ctx, &share)
+                          ? CUDA_ERROR_INVALID_HANDLE
+                          : sim_share_open(&alloc, &share, ctx, SIM_IMPORT);
     if (result == CUDA_SUCCESS) {
         alloc->ctx = ctx;
+        alloc->owner_pid = share.pid;
         alloc->ordinal = ctx->ordinal; /* it is reported as memory of the device that opened it */
         *ptr = alloc->base;
         sim_count(SIM_IPC_OPENS, 1);

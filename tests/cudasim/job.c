@@ -6,6 +6,7 @@
  * file. Without a job each process has the devices' memory for itself.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -124,6 +125,35 @@ static slot_t *take_slot(void)
     return NULL;
 }
 
+/** Removes files of jobs that were killed before their last process could. */
+static void sweep(const char *dir, const char *prefix)
+{
+    DIR *handle = opendir(dir);
+    for (struct dirent *entry; handle != NULL && (entry = readdir(handle)) != NULL;) {
+        char name[512];
+        slot_t slot;
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0) {
+            continue;
+        }
+        snprintf(name, sizeof(name), "%s/%s", dir, entry->d_name);
+        int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0) {
+            continue;
+        }
+        bool unused = flock(fd, LOCK_EX | LOCK_NB) == 0;
+        while (unused && read(fd, &slot, sizeof(slot)) == (ssize_t)sizeof(slot)) {
+            unused = dead(&slot);
+        }
+        if (unused) {
+            unlink(name);
+        }
+        close(fd);
+    }
+    if (handle != NULL) {
+        closedir(handle);
+    }
+}
+
 /** Called with the lock held, at the first use. */
 static void join_job(void)
 {
@@ -136,8 +166,11 @@ static void join_job(void)
     if (name == NULL) {
         return;
     }
-    snprintf(path, sizeof(path), "%s/cudasim-%u-%s", dir != NULL && *dir ? dir : "/tmp",
-             (unsigned int)getuid(), name);
+    char prefix[64];
+    dir = dir != NULL && *dir != '\0' ? dir : "/tmp";
+    snprintf(prefix, sizeof(prefix), "cudasim-%u-", (unsigned int)getuid());
+    sweep(dir, prefix);
+    snprintf(path, sizeof(path), "%s/%s%s", dir, prefix, name);
     int fd = open_job_file();
     if (fd < 0) {
         return;

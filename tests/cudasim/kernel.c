@@ -142,11 +142,12 @@ void grail_host_spin(void)
         atomic_load(&launch->ctx->error) != CUDA_SUCCESS) {
         longjmp(self->stop, 1);
     }
-    if (++spins % 64 != 0) {
+    if (++spins % 8 != 0) {
         sched_yield();
         return;
     }
-    if (time(NULL) - launch->began > (time_t)sim_config()->kernel_timeout) {
+    unsigned int limit = sim_config()->kernel_timeout;
+    if (limit > 0 && time(NULL) - launch->began > (time_t)limit) {
         stop_thread(CUDA_ERROR_LAUNCH_TIMEOUT);
     }
     usleep(20); /* what is waited for may need this CPU */

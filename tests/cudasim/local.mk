@@ -74,6 +74,14 @@ tests_cudasim_test_fault_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_cudasim_test_fault_LDADD = $(GRAIL_SIM_TEST_LIBS)
 endif
 
+# What facts.txt says a real driver did.
+check_PROGRAMS += tests/cudasim/facts
+tests_cudasim_facts_SOURCES = tests/cudasim/facts.c tests/cudasim/facts.h \
+	tests/cudasim/facts_waits.c cuda-aware/cuda_abi.h
+tests_cudasim_facts_LDADD = tests/cudasim/libcuda.la -lpthread
+TESTS += tests/cudasim/facts.test
+EXTRA_DIST += tests/cudasim/facts.test tests/cudasim/facts.txt tests/cudasim/facts.differ
+
 # Our declarations of CUDA and NVML against a toolkit's headers, if there are any.
 sim_tests += tests/unit/abi_check
 tests_unit_abi_check_SOURCES = tests/unit/abi_check.c tests/unit/abi_toolkit.c \

@@ -80,8 +80,6 @@ static CUresult run_wait(sim_op_t *base)
 static CUresult submit(CUstream handle, sim_op_fn_t run, CUdeviceptr addr, uint64_t value,
                        unsigned int bytes, unsigned int flags, unsigned int flags_allowed)
 {
-    SIM_CURRENT(ctx);
-    (void)ctx;
     if (sim_config()->no_memops) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -186,8 +184,6 @@ static CUresult run_host(sim_op_t *base)
 SIM_EXPORT CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *user_data)
 {
     SIM_ENTER(cuLaunchHostFunc);
-    SIM_CURRENT(ctx);
-    (void)ctx;
     if (function == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }

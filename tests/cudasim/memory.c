@@ -92,14 +92,20 @@ static sim_alloc_t *freeable(CUdeviceptr ptr)
 SIM_EXPORT CUresult cuMemFree_v2(CUdeviceptr ptr)
 {
     SIM_ENTER(cuMemFree);
-    SIM_CURRENT(ctx);
-    (void)ctx;
+    CUresult result = sim_ctx_optional();
+    if (result != CUDA_SUCCESS || ptr == 0) {
+        return result;
+    }
     pthread_rwlock_rdlock(&sim_mem);
     const sim_alloc_t *found = freeable(ptr);
     int phys = found != NULL ? found->phys : -1;
+    sim_ctx_t *owner = found != NULL ? found->ctx : NULL;
     pthread_rwlock_unlock(&sim_mem);
     if (found == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (owner != NULL && atomic_load(&owner->error) != CUDA_SUCCESS) {
+        return (CUresult)atomic_load(&owner->error);
     }
     sim_device_drain(phys); /* as the real one, it waits for the device */
     pthread_rwlock_wrlock(&sim_mem);
@@ -270,22 +276,35 @@ SIM_EXPORT CUresult cuMemAllocHost_v2(void **ptr, size_t bytes)
 
 static CUresult free_host(void *ptr, sim_kind_t kind, CUresult if_unknown)
 {
-    SIM_CURRENT(ctx);
-    sim_ctx_drain(ctx); /* as the real one, so that no queued copy loses its memory */
-    CUresult result = if_unknown;
+    pthread_rwlock_rdlock(&sim_mem);
+    const sim_alloc_t *found = sim_find((uint64_t)(uintptr_t)ptr);
+    bool right = found != NULL && found->kind == kind && found->base == (uint64_t)(uintptr_t)ptr;
+    sim_ctx_t *owner = right ? found->ctx : NULL;
+    pthread_rwlock_unlock(&sim_mem);
+    if (!right) {
+        return found != NULL ? CUDA_ERROR_INVALID_VALUE : if_unknown;
+    }
+    CUresult result = sim_ctx_drain(owner); /* as the real one: no queued copy loses its memory */
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
     pthread_rwlock_wrlock(&sim_mem);
     sim_alloc_t *alloc = sim_find((uint64_t)(uintptr_t)ptr);
-    if (alloc != NULL && alloc->kind == kind && alloc->base == (uint64_t)(uintptr_t)ptr) {
+    right = alloc != NULL && alloc->kind == kind && alloc->base == (uint64_t)(uintptr_t)ptr;
+    if (right) {
         remove_host(alloc);
-        result = CUDA_SUCCESS;
     }
     pthread_rwlock_unlock(&sim_mem);
-    return result;
+    return right ? CUDA_SUCCESS : if_unknown;
 }
 
 SIM_EXPORT CUresult cuMemFreeHost(void *ptr)
 {
     SIM_ENTER(cuMemFreeHost);
+    CUresult result = sim_ctx_optional();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
     return free_host(ptr, SIM_PINNED, CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -307,6 +326,8 @@ SIM_EXPORT CUresult cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned int f
 SIM_EXPORT CUresult cuMemHostUnregister(void *ptr)
 {
     SIM_ENTER(cuMemHostUnregister);
+    SIM_CURRENT(ctx);
+    (void)ctx;
     return free_host(ptr, SIM_REGISTERED, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }
 

@@ -45,6 +45,7 @@ static CUresult load(CUmodule *module, const void *image)
     if (sim_config()->no_kernels) {
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
     }
+    sim_ctx_drain(ctx); /* as the real one */
     struct CUmod_st *made = calloc(1, sizeof(*made));
     if (made == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -111,11 +112,11 @@ static void end_module(struct CUmod_st *module, bool free_memory)
 SIM_EXPORT CUresult cuModuleUnload(CUmodule module)
 {
     SIM_ENTER(cuModuleUnload);
-    SIM_CURRENT(ctx);
-    if (!valid(module)) {
-        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = sim_ctx_optional();
+    if (result != CUDA_SUCCESS || !valid(module)) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_HANDLE;
     }
-    sim_ctx_drain(ctx);
+    sim_ctx_drain(module->ctx);
     pthread_mutex_lock(&lock);
     end_module(module, true);
     pthread_mutex_unlock(&lock);
@@ -317,8 +318,6 @@ static const void *find_args(const grail_host_kernel_t *kernel, void **params, v
 static CUresult launch(CUfunction function, const sim_launch_shape_t *shape, CUstream handle,
                        void **params, void **extra)
 {
-    SIM_CURRENT(ctx);
-    (void)ctx;
     sim_stream_t *stream;
     CUresult result = sim_stream_get(handle, &stream);
     if (result != CUDA_SUCCESS) {

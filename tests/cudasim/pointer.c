@@ -28,6 +28,7 @@ static CUresult answer(const sim_alloc_t *alloc, CUpointer_attribute attribute, 
 {
     const bool host = alloc != NULL && (alloc->kind == SIM_PINNED || alloc->kind == SIM_REGISTERED);
     const bool managed = alloc != NULL && alloc->kind == SIM_MANAGED;
+    const bool vmm = alloc != NULL && alloc->kind == SIM_VMM; /* its range: the reservation */
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         *(CUcontext *)value = alloc != NULL ? alloc->ctx : NULL;
@@ -47,7 +48,7 @@ static CUresult answer(const sim_alloc_t *alloc, CUpointer_attribute attribute, 
         *(void **)value = alloc != NULL ? (void *)(uintptr_t)ptr : NULL;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        *(unsigned int *)value = alloc != NULL && alloc->sync_memops;
+        *(unsigned int *)value = alloc != NULL && (alloc->sync_memops || managed);
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
@@ -63,10 +64,10 @@ static CUresult answer(const sim_alloc_t *alloc, CUpointer_attribute attribute, 
         *(unsigned int *)value = alloc != NULL && alloc->kind == SIM_DEVICE;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *(CUdeviceptr *)value = alloc != NULL ? alloc->base : 0;
+        *(CUdeviceptr *)value = alloc == NULL ? 0 : vmm ? alloc->region->va : alloc->base;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *(size_t *)value = alloc != NULL ? alloc->bytes : 0;
+        *(size_t *)value = alloc == NULL ? 0 : vmm ? alloc->region->bytes : alloc->bytes;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MAPPED:
         *(unsigned int *)value = alloc != NULL;
@@ -75,9 +76,9 @@ static CUresult answer(const sim_alloc_t *alloc, CUpointer_attribute attribute, 
         *(unsigned long long *)value = alloc != NULL ? handle_types(alloc) : 0;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        *(unsigned int *)value = alloc != NULL && !host && !managed && !on_host(alloc) &&
-                                 (alloc->kind != SIM_VMM ||
-                                  alloc->mem->prop.allocFlags.gpuDirectRDMACapable);
+        *(unsigned int *)value =
+            alloc != NULL && (alloc->kind == SIM_DEVICE || alloc->kind == SIM_GLOBAL ||
+                              (vmm && alloc->mem->prop.allocFlags.gpuDirectRDMACapable));
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         *(unsigned int *)value = alloc != NULL ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : 0;
@@ -86,7 +87,9 @@ static CUresult answer(const sim_alloc_t *alloc, CUpointer_attribute attribute, 
         *(CUmemoryPool *)value = alloc != NULL ? alloc->pool : NULL;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-        *(size_t *)value = alloc != NULL ? alloc->room : 0;
+        *(size_t *)value = alloc == NULL                 ? 0
+                           : alloc->kind == SIM_PINNED ? (alloc->room + SIM_PAGE - 1) & -SIM_PAGE
+                                                       : alloc->room;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
         *(CUdeviceptr *)value = alloc != NULL ? alloc->base : 0;
@@ -127,7 +130,7 @@ SIM_EXPORT CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribu
         if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER) {
             bool cpu = alloc != NULL && (alloc->kind == SIM_PINNED || alloc->kind == SIM_MANAGED ||
                                          alloc->kind == SIM_REGISTERED);
-            *(void **)values[i] = cpu ? (void *)(uintptr_t)ptr : NULL;
+            *(void **)values[i] = cpu || alloc == NULL ? (void *)(uintptr_t)ptr : NULL;
         } else {
             result = answer(alloc, attributes[i], ptr, values[i]);
         }
@@ -146,10 +149,9 @@ SIM_EXPORT CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute
     CUresult result = CUDA_SUCCESS;
     pthread_rwlock_wrlock(&sim_mem);
     sim_alloc_t *alloc = sim_find(ptr);
-    if (alloc == NULL || alloc->phys < 0) {
+    if (alloc == NULL) {
         result = CUDA_ERROR_INVALID_VALUE;
-    } else if (alloc->kind == SIM_VMM || alloc->kind == SIM_POOL || alloc->kind == SIM_MANAGED ||
-               alloc->kind == SIM_POOL_IMPORT) {
+    } else if (alloc->kind == SIM_VMM) {
         result = CUDA_ERROR_NOT_SUPPORTED;
     } else {
         unsigned int on;

@@ -342,8 +342,6 @@ static CUresult allocate(CUdeviceptr *ptr, size_t bytes, pool_t *pool, const sim
 SIM_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *ptr, size_t bytes, CUstream handle)
 {
     SIM_ENTER(cuMemAllocAsync);
-    SIM_CURRENT(ctx);
-    (void)ctx;
     sim_stream_t *stream;
     CUmemoryPool pool;
     CUresult result = sim_stream_get(handle, &stream);
@@ -357,8 +355,6 @@ SIM_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *ptr, size_t bytes, CUme
                                             CUstream handle)
 {
     SIM_ENTER(cuMemAllocFromPoolAsync);
-    SIM_CURRENT(ctx);
-    (void)ctx;
     sim_stream_t *stream;
     CUresult result = sim_stream_get(handle, &stream);
     if (result != CUDA_SUCCESS) {
@@ -370,8 +366,6 @@ SIM_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *ptr, size_t bytes, CUme
 SIM_EXPORT CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream handle)
 {
     SIM_ENTER(cuMemFreeAsync);
-    SIM_CURRENT(ctx);
-    (void)ctx;
     sim_stream_t *stream;
     CUresult result = sim_stream_get(handle, &stream);
     free_op_t *op = NULL;
@@ -388,7 +382,8 @@ SIM_EXPORT CUresult cuMemFreeAsync(CUdeviceptr ptr, CUstream handle)
     pthread_rwlock_wrlock(&sim_mem);
     sim_alloc_t *alloc = sim_find(ptr);
     bool right = alloc != NULL && alloc->base == ptr &&
-                 (alloc->kind == SIM_POOL || alloc->kind == SIM_POOL_IMPORT);
+                 (alloc->kind == SIM_POOL || alloc->kind == SIM_POOL_IMPORT ||
+                  alloc->kind == SIM_DEVICE);
     if (right) {
         alloc->dying = true;
         alloc->dying_token = op->token;

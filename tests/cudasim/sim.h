@@ -46,7 +46,8 @@ typedef struct sim_config {
     bool no_memops, no_pools, no_vmm, no_dmabuf, no_managed;
     bool poison;
     bool no_kernels;
-    unsigned int kernel_timeout; /* seconds a kernel may spin */
+    unsigned int kernel_timeout; /* seconds a kernel may spin, 0: for ever */
+    bool strict_context;                              /* even with an explicit stream */
     bool shutdown_early;
     const char *hidden;                               /* names cuGetProcAddress does not know */
     const char *report;
@@ -171,6 +172,8 @@ typedef struct CUctx_st {
 extern pthread_mutex_t sim_lock;
 
 CUresult sim_ctx_usable(sim_ctx_t **ctx);
+/** For functions that do without a current context: its error if there is one and it is broken. */
+CUresult sim_ctx_optional(void);
 /** The current context of this thread or NULL, however broken it is. */
 sim_ctx_t *sim_ctx_current(void);
 bool sim_ctx_valid(CUcontext ctx);
@@ -258,7 +261,8 @@ typedef struct sim_alloc {
     uint64_t dying_token;
     const struct CUstream_st *dying_stream;
     int opens;            /* imports: reference count */
-    uint64_t remote_id;   /* imports: the owner's buffer id */
+    uint64_t remote_id;   /* imports: the owner's buffer id, and process */
+    pid_t owner_pid;
     int64_t delta;        /* alias = address + delta */
     struct sim_alloc *next, *prev; /* all live ones */
 } sim_alloc_t;

@@ -212,6 +212,36 @@ static void described(void *arg)
     CHECK_CU(CUDA_ERROR_INVALID_VALUE, cuGetErrorName((CUresult)12345, &name));
 }
 
+static void reports(void *arg)
+{
+    (void)arg;
+    CUdeviceptr ptr;
+    child_cuda();
+    OK(cuMemAlloc_v2(&ptr, 100));
+    exit(0);
+}
+
+static void test_report(void **state)
+{
+    (void)state;
+    char settings[128], path[64], line[128];
+    snprintf(settings, sizeof(settings), "CUDASIM_REPORT=/tmp/sim-%d OMPI_COMM_WORLD_RANK=5",
+             (int)getpid());
+    snprintf(path, sizeof(path), "/tmp/sim-%d.5", (int)getpid());
+    assert_int_equal(child_run(settings, reports), 0);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    int found = 0;
+    while (fgets(line, sizeof(line), file) != NULL) {
+        found += strcmp(line, "contexts_created 1\n") == 0;
+        found += strcmp(line, "bytes_live 100\n") == 0;
+        found += strcmp(line, "calls.cuMemAlloc 1\n") == 0;
+    }
+    fclose(file);
+    unlink(path);
+    assert_int_equal(found, 3);
+}
+
 static void test_visible(void **state)
 {
     (void)state;
@@ -232,6 +262,7 @@ int main(void)
         cmocka_unit_test(test_injection),
         cmocka_unit_test(test_life),
         cmocka_unit_test(test_visible),
+        cmocka_unit_test(test_report),
     };
     return cmocka_run_group_tests_name("simulated driver: faults", tests, NULL, NULL);
 }

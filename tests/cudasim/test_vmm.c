@@ -204,7 +204,9 @@ static void pools(void *arg)
     CHECK(used == 0 && cudasim_get("allocs_live") == 0);
     CHECK_CU(CUDA_ERROR_INVALID_VALUE, cuMemPoolDestroy(pool)); /* the default one */
     OK(cuMemAlloc_v2(&a, 64));
-    CHECK_CU(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(a, stream));
+    OK(cuMemFreeAsync(a, stream)); /* the driver frees such memory in stream order, too */
+    OK(cuStreamSynchronize(stream));
+    CHECK(cudasim_get("allocs_live") == 0);
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                             .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
                             .maxSize = 4096};

@@ -282,8 +282,11 @@ SIM_EXPORT CUresult cuMemMap(CUdeviceptr ptr, size_t bytes, size_t offset,
                              CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
     SIM_ENTER(cuMemMap);
-    if (ptr % SIM_PAGE != 0 || bytes == 0 || bytes % SIM_PAGE != 0 || offset != 0 || flags != 0) {
+    if (ptr % SIM_PAGE != 0 || bytes == 0 || bytes % SIM_PAGE != 0 || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (offset != 0) {
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_rwlock_wrlock(&sim_mem);
@@ -330,28 +333,16 @@ static bool whole_mappings(CUdeviceptr ptr, size_t bytes)
 SIM_EXPORT CUresult cuMemUnmap(CUdeviceptr ptr, size_t bytes)
 {
     SIM_ENTER(cuMemUnmap);
-    pthread_rwlock_rdlock(&sim_mem);
-    const sim_alloc_t *first = sim_find(ptr);
-    bool right = bytes > 0 && whole_mappings(ptr, bytes);
-    int phys = right ? first->phys : -1;
-    pthread_rwlock_unlock(&sim_mem);
-    if (!right) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (phys >= 0) {
-        sim_device_drain(phys);
-    }
+    /* It does not wait for work that is queued, as the real one does not. */
     pthread_rwlock_wrlock(&sim_mem);
-    for (uint64_t at = ptr; at < ptr + bytes;) {
+    bool right = bytes > 0 && whole_mappings(ptr, bytes);
+    for (uint64_t at = ptr; right && at < ptr + bytes;) {
         sim_alloc_t *alloc = sim_find(at);
-        if (alloc == NULL) {
-            break; /* another thread did the same */
-        }
         at += alloc->bytes;
         unmap_one(alloc);
     }
     pthread_rwlock_unlock(&sim_mem);
-    return CUDA_SUCCESS;
+    return right ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult set_access(sim_alloc_t *alloc, const CUmemAccessDesc *desc)

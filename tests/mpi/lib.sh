@@ -16,7 +16,9 @@
 #
 # Environment: GRAIL_TEST_DRIVER sim (default), real or none; GRAIL_TEST_SLOW a factor on limits.
 
-top=${GRAIL_TEST_SRCDIR:-$(dirname "$0")/../..}
+# used by the scripts
+# shellcheck disable=SC2034
+top=$(dirname "$0")/../..
 work=$(mktemp -d "${TMPDIR:-/tmp}/grail-mpi.XXXXXX") || exit 99
 trap 'rm -rf "$work"' EXIT
 trap 'exit 99' HUP INT TERM
@@ -28,7 +30,7 @@ driver=${GRAIL_TEST_DRIVER:-sim}
 slow=${GRAIL_TEST_SLOW:-1}
 
 parse() {
-    ranks=2 limit=60 expect= quiet=no settings= label=
+    ranks=2 limit=60 expect="" quiet=no settings="" label=""
     while [ $# -gt 0 ]; do
         case $1 in
         -n) ranks=$2; shift 2 ;;

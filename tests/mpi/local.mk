@@ -7,159 +7,165 @@ tests_mpi_libmpitest_la_SOURCES = tests/common/mpitest.c tests/common/mpitest.h 
 	tests/mpi/image_lib.c tests/mpi/image_lib.h
 tests_mpi_libmpitest_la_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 
+mpi_programs = tests/mpi/big \
+	tests/mpi/cancel \
+	tests/mpi/communicators \
+	tests/mpi/datatypes \
+	tests/mpi/datatypes_random \
+	tests/mpi/dynamic \
+	tests/mpi/empty \
+	tests/mpi/errors \
+	tests/mpi/exhausted \
+	tests/mpi/faults \
+	tests/mpi/intercomm \
+	tests/mpi/kinds \
+	tests/mpi/no_gpu_memory \
+	tests/mpi/ordering \
+	tests/mpi/outstanding \
+	tests/mpi/p2p_modes \
+	tests/mpi/pack_unpack \
+	tests/mpi/peer_killed \
+	tests/mpi/persistent \
+	tests/mpi/probe \
+	tests/mpi/query_support \
+	tests/mpi/reallocate \
+	tests/mpi/refused \
+	tests/mpi/self \
+	tests/mpi/threads \
+	tests/mpi/truncation
+check_PROGRAMS += $(mpi_programs)
+
+# for tests/gpu/run: the programs without running anything
+.PHONY: mpi-programs
+mpi-programs: $(mpi_programs)
+
 GRAIL_MPITEST_LIBS = tests/mpi/libmpitest.la tests/common/libtestgpu.la $(GRAIL_MPI_LIBS) -ldl
 
-check_PROGRAMS += tests/mpi/big
 tests_mpi_big_SOURCES = tests/mpi/big.c
 tests_mpi_big_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_big_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_big_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/cancel
 tests_mpi_cancel_SOURCES = tests/mpi/cancel.c
 tests_mpi_cancel_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_cancel_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_cancel_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/communicators
 tests_mpi_communicators_SOURCES = tests/mpi/communicators.c
 tests_mpi_communicators_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_communicators_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_communicators_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/datatypes
 tests_mpi_datatypes_SOURCES = tests/mpi/datatypes.c
 tests_mpi_datatypes_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_datatypes_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_datatypes_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/datatypes_random
 tests_mpi_datatypes_random_SOURCES = tests/mpi/datatypes_random.c
 tests_mpi_datatypes_random_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_datatypes_random_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_datatypes_random_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/dynamic
 tests_mpi_dynamic_SOURCES = tests/mpi/dynamic.c
 tests_mpi_dynamic_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_dynamic_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_dynamic_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/empty
 tests_mpi_empty_SOURCES = tests/mpi/empty.c
 tests_mpi_empty_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_empty_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_empty_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/errors
 tests_mpi_errors_SOURCES = tests/mpi/errors.c
 tests_mpi_errors_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_errors_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_errors_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/exhausted
 tests_mpi_exhausted_SOURCES = tests/mpi/exhausted.c
 tests_mpi_exhausted_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_exhausted_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_exhausted_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/faults
 tests_mpi_faults_SOURCES = tests/mpi/faults.c
 tests_mpi_faults_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_faults_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_faults_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/intercomm
 tests_mpi_intercomm_SOURCES = tests/mpi/intercomm.c
 tests_mpi_intercomm_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_intercomm_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_intercomm_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/kinds
 tests_mpi_kinds_SOURCES = tests/mpi/kinds.c
 tests_mpi_kinds_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_kinds_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_kinds_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/no_gpu_memory
 tests_mpi_no_gpu_memory_SOURCES = tests/mpi/no_gpu_memory.c
 tests_mpi_no_gpu_memory_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_no_gpu_memory_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_no_gpu_memory_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/ordering
 tests_mpi_ordering_SOURCES = tests/mpi/ordering.c
 tests_mpi_ordering_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_ordering_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_ordering_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/outstanding
 tests_mpi_outstanding_SOURCES = tests/mpi/outstanding.c
 tests_mpi_outstanding_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_outstanding_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_outstanding_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/p2p_modes
 tests_mpi_p2p_modes_SOURCES = tests/mpi/p2p_modes.c
 tests_mpi_p2p_modes_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_p2p_modes_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_p2p_modes_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/pack_unpack
 tests_mpi_pack_unpack_SOURCES = tests/mpi/pack_unpack.c
 tests_mpi_pack_unpack_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_pack_unpack_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_pack_unpack_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/peer_killed
 tests_mpi_peer_killed_SOURCES = tests/mpi/peer_killed.c
 tests_mpi_peer_killed_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_peer_killed_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_peer_killed_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/persistent
 tests_mpi_persistent_SOURCES = tests/mpi/persistent.c
 tests_mpi_persistent_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_persistent_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_persistent_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/probe
 tests_mpi_probe_SOURCES = tests/mpi/probe.c
 tests_mpi_probe_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_probe_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_probe_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/query_support
 tests_mpi_query_support_SOURCES = tests/mpi/query_support.c
 tests_mpi_query_support_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_query_support_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_query_support_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/reallocate
 tests_mpi_reallocate_SOURCES = tests/mpi/reallocate.c
 tests_mpi_reallocate_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_reallocate_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_reallocate_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/refused
 tests_mpi_refused_SOURCES = tests/mpi/refused.c
 tests_mpi_refused_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_refused_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_refused_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/self
 tests_mpi_self_SOURCES = tests/mpi/self.c
 tests_mpi_self_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_self_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_self_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/threads
 tests_mpi_threads_SOURCES = tests/mpi/threads.c
 tests_mpi_threads_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_threads_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_threads_LDADD = $(GRAIL_MPITEST_LIBS)
 
-check_PROGRAMS += tests/mpi/truncation
 tests_mpi_truncation_SOURCES = tests/mpi/truncation.c
 tests_mpi_truncation_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_truncation_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)

@@ -79,3 +79,9 @@ libgrail_test_la_LIBADD = $(libgrail_la_LIBADD)
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
 endif
+
+# by hand, on a machine with a GPU
+noinst_PROGRAMS += tests/unit/device_cost
+tests_unit_device_cost_SOURCES = tests/unit/device_cost.c
+tests_unit_device_cost_CPPFLAGS = $(GRAIL_LIB_CPPFLAGS)
+tests_unit_device_cost_LDADD = libgrail.la

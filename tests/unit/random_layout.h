@@ -44,7 +44,7 @@ typedef struct test_shape {
     } loop[TEST_LOOPS];
     size_t size;
     int64_t extent;
-    bool overlaps;      /* blocks share bytes, or elements do */
+    bool overlaps;      /* up to three elements touch a byte twice */
 } test_shape_t;
 
 static inline int test_compare_blocks(const void *a, const void *b)
@@ -54,17 +54,17 @@ static inline int test_compare_blocks(const void *a, const void *b)
     return (x->at > y->at) - (x->at < y->at);
 }
 
-static inline bool test_overlap(const test_shape_t *s)
+/* Do `elements` elements touch a byte twice? */
+static inline bool test_overlap(const test_shape_t *s, size_t elements)
 {
-    enum { ELEMENTS = 3 };
-    test_block_t *all = malloc((s->count * ELEMENTS + 1) * sizeof(*all));
+    test_block_t *all = malloc((s->count * elements + 1) * sizeof(*all));
     size_t n = 0;
     bool found = false;
 
-    for (int e = 0; e < ELEMENTS; e++) {
+    for (size_t e = 0; e < elements; e++) {
         for (size_t i = 0; i < s->count; i++) {
             if (s->blocks[i].length > 0) {
-                all[n].at = s->blocks[i].at + e * s->extent;
+                all[n].at = s->blocks[i].at + (int64_t)e * s->extent;
                 all[n++].length = s->blocks[i].length;
             }
         }
@@ -141,7 +141,7 @@ static inline void test_shape_make(test_shape_t *s, test_random_t *r, int number
         s->extent = -s->extent;
     if (test_random(r) % 16 == 0)
         s->extent = (int64_t)s->size;
-    s->overlaps = test_overlap(s);
+    s->overlaps = test_overlap(s, 3);
 }
 
 static inline void test_shape_free(test_shape_t *s)

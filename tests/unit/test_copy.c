@@ -286,9 +286,9 @@ static void fails_later(void)
     CHECK(gpu_buf_alloc(&buf, 'D', 1 << 20, 0) == GPU_OK);
     grail_gpu_t *gpu = gpu_of(&buf);
 
+    sim_delay(20000);       /* not before the copy is queued */
     sim_faults("cuMemcpyAsync:1:@CUDA_ERROR_ILLEGAL_ADDRESS");
     CHECK_OK(grail_copy_start(gpu, GRAIL_LANE_OUT, buf.ptr, buf.ptr + 4096, 4096, &first));
-    grail_options.streams = 1;
     grail_status_t status =
         grail_copy_start(gpu, GRAIL_LANE_OUT, buf.ptr, buf.ptr + 4096, 4096, &second);
 

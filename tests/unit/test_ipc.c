@@ -491,6 +491,8 @@ static void get_fails(void)
     grail_mem_t mem;
 
     driver_on(0);
+    if (!simulated())
+        CHILD_SKIP("only the simulated driver can refuse");
     CHECK(gpu_buf_alloc(&buf, 'D', 1 << 20, 0) == GPU_OK);
     mem = query(buf.ptr);
     for (int i = 0; i < 5; ++i) {

@@ -209,7 +209,7 @@ static void check_repack(const test_shape_t *a, const test_shape_t *b, test_rand
             total /= d;
         }
     }
-    if (total == 0 || total > 300000)
+    if (total == 0 || total > 300000 || test_overlap(b, nb))
         return;
     from = test_shape_layout(a, true);
     to = test_shape_layout(b, false);
@@ -353,6 +353,85 @@ static void test_tables(void **state)
         check_large(layout, 3, (size_t)at * 3, 0);
         grail_layout_release(layout);
     }
+}
+
+/* At once, between all kinds of memory, with and without kernels. */
+static void check_sync(const test_shape_t *s, bool packed_on_device, bool elements_on_device,
+                       test_random_t *r)
+{
+    size_t count = 1 + test_random(r) % 3, total = s->size * count, offset, n;
+    grail_layout_t *layout = test_shape_layout(s, true);
+    place_t p = place_shape(s, count, 0, r);
+    CUdeviceptr device = device_alloc(total + 1);
+    unsigned char *packed = malloc(total + 1), *got = malloc(p.bytes + total);
+    void *elements = elements_on_device ? device_base(&p) : p.base;
+    void *memory = packed_on_device ? (void *)(uintptr_t)device : got;
+
+    offset = total == 0 ? 0 : test_random(r) % total;
+    n = total - offset;
+    assert_int_equal(grail_pack_sync(layout, count, elements, offset, n, memory), GRAIL_OK);
+    if (packed_on_device && n > 0)
+        from_device(got, device, n);
+    grail_layout_pack_host(layout, count, p.base, offset, n, packed);
+    assert_memory_equal(got, packed, n);
+    fill(packed, n, r);
+    if (packed_on_device && n > 0)
+        to_device(device, packed, n);
+    else
+        memcpy(got, packed, n);
+    if (!s->overlaps) {
+        unsigned char *expected = malloc(p.bytes);
+
+        memcpy(expected, p.memory, p.bytes);
+        grail_layout_unpack_host(layout, count, expected + (p.base - p.memory), offset, n, packed);
+        assert_int_equal(grail_unpack_sync(layout, count, elements, offset, n, memory), GRAIL_OK);
+        if (elements_on_device)
+            from_device(p.memory, p.device, p.bytes);
+        assert_memory_equal(p.memory, expected, p.bytes);
+        free(expected);
+    }
+    device_free(device);
+    free(packed);
+    free(got);
+    free_place(&p);
+    grail_layout_release(layout);
+}
+
+static void test_sync(void **state)
+{
+    test_random_t r = {.state = 31};
+
+    (void)state;
+    for (int i = 0; i < 80; i++) {
+        test_shape_t shape;
+
+        grail_options.pack_kernels = i % 8 != 7;
+        do {
+            test_shape_make(&shape, &r, i);
+        } while ((shape.count > 200 && i % 8 == 7) && (test_shape_free(&shape), 1));
+        check_sync(&shape, i & 1, i & 2, &r);
+        test_shape_free(&shape);
+    }
+    grail_options.pack_kernels = true;
+}
+
+static void test_pageable_is_refused(void **state)
+{
+    grail_layout_builder_t *b = grail_layout_begin();
+    CUdeviceptr p = device_alloc(64);
+    grail_layout_t *layout = NULL;
+    char *pageable = malloc(64);
+    grail_copy_t op;
+
+    (void)state;
+    grail_layout_add(b, 0, 4);
+    grail_layout_add(b, 8, 4);
+    assert_int_equal(grail_layout_end(b, 16, &layout), GRAIL_OK);
+    assert_int_equal(grail_pack_start(gpu, GRAIL_LANE_OUT, layout, 1, (void *)(uintptr_t)p, 0, 8,
+                                      pageable, &op), GRAIL_ERR_UNSUPPORTED);
+    grail_layout_release(layout);
+    device_free(p);
+    free(pageable);
 }
 
 /* Trees of freed layouts are replaced by those of new ones, on all streams. */
@@ -531,6 +610,8 @@ int main(void)
         cmocka_unit_test(test_pinned_packed),
         cmocka_unit_test(test_random_shapes),
         cmocka_unit_test(test_repack),
+        cmocka_unit_test(test_sync),
+        cmocka_unit_test(test_pageable_is_refused),
         cmocka_unit_test(test_option_switches_kernels_off),
         cmocka_unit_test(test_layout_outlives_gpu),
     };
