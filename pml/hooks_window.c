@@ -46,7 +46,7 @@ static int refuse(const char *call, const char *what)
         grail_error("%s: the %s is device memory, and one-sided communication on device memory is "
                     "not supported; copy it to host memory first, or use send and receive", call,
                     what);
-    return OMPI_ERR_NOT_SUPPORTED;
+    return MPI_ERR_UNSUPPORTED_OPERATION;
 }
 
 /* For a window's memory, or a buffer of basic elements: no displacement to look at. */
@@ -288,7 +288,7 @@ static int component_select(ompi_win_t *win, void **base, size_t size, int unit,
         if (any) {
             grail_error("MPI_Win_create: another process passed device memory, and windows of "
                         "device memory are not supported");
-            return OMPI_ERR_NOT_SUPPORTED;
+            return MPI_ERR_UNSUPPORTED_OPERATION;
         }
     }
     best = next_best(win, base, size, unit, comm, info, flavor);

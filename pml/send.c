@@ -133,6 +133,8 @@ static grail_status_t send_host(grail_send_req_t *send, grail_peer_t *peer)
         /* A rendezvous ends when the receiver has fetched, which implies the match. */
         flags = GRAIL_NET_SEND_RNDV;
         sync = false;
+    } else if (req->blocking) {
+        flags = GRAIL_NET_SEND_FAST;
     }
     if (sync || req->bytes >= NAMED_FROM) {
         status = grail_req_handle(req);
@@ -311,8 +313,8 @@ static inline grail_status_t send_small(const send_args_t *args, bool blocking,
     send->header.match.flags = 0;
     send->header.match.sender = 0;
     status = grail_net_send(grail_pml.net, peer->endpoint, GRAIL_MSG_MATCH, &send->header.match,
-                            sizeof(send->header.match), buffer.length != 0 ? &buffer : NULL, 0,
-                            net_done, send);
+                            sizeof(send->header.match), buffer.length != 0 ? &buffer : NULL,
+                            blocking ? GRAIL_NET_SEND_FAST : 0, net_done, send);
     if (GRAIL_LIKELY(status == GRAIL_OK)) {
         grail_stats_count(GRAIL_SENT, GRAIL_PATH_NET_EAGER, peer->where, buffer.length);
         if (GRAIL_LIKELY(grail_pml.spare_send == NULL))

@@ -97,7 +97,8 @@ struct ucx_endpoint {
     ucp_ep_h ep;
     void *peer;
     ucx_link_t sends;       /* in flight */
-    bool *closed;           /* set while it is being closed */
+    bool *closed;           /* set while it is being closed and its owner waits for that */
+    void *close_request;    /* UCX's, while it is being closed */
     bool failed;
     bool watched;           /* the process can be looked up in /proc */
     ucx_origin_t origin;

@@ -232,7 +232,13 @@ static void endpoint_closed(void *request, ucs_status_t status, void *user_data)
     ucx_endpoint_t *endpoint = user_data;
 
     (void)status;
-    ucp_request_free(request);
+    if (endpoint->close_request == endpoint) {
+        endpoint->close_request = NULL;     /* the call that started it has not returned */
+        return;
+    }
+    if (endpoint->close_request != NULL)
+        ucp_request_free(request);
+    endpoint->close_request = NULL;
     /* a close that was forced or failed meanwhile has been reported, and UCX may still name the
      * endpoint in its error handler: then it stays until grail_net_close() */
     if (endpoint->closed == NULL)
@@ -269,10 +275,16 @@ grail_status_t grail_ucx_disconnect(grail_net_t *net_handle, grail_net_endpoint_
         return GRAIL_OK;
     }
     endpoint->closed = closed;
+    endpoint->close_request = endpoint;
     result = ucp_ep_close_nbx(endpoint->ep, &param);
-    if (UCS_PTR_IS_PTR(result))
+    if (UCS_PTR_IS_PTR(result) && endpoint->close_request != NULL) {
+        endpoint->close_request = result;
         return GRAIL_OK;
-    if (UCS_PTR_IS_ERR(result))
+    }
+    endpoint->close_request = NULL;
+    if (UCS_PTR_IS_PTR(result))
+        ucp_request_free(result);
+    else if (UCS_PTR_IS_ERR(result))
         grail_debug("closing a connection: %s", ucs_status_string(UCS_PTR_STATUS(result)));
     endpoint->closed = NULL;
     grail_ucx_fail_requests(&endpoint->sends, GRAIL_ERR_CANCELLED);
@@ -291,5 +303,9 @@ void grail_ucx_abandon_endpoints(ucx_net_t *net)
         if (endpoint->closed != NULL)
             *endpoint->closed = true;
         endpoint->closed = NULL;
+        /* when UCX destroys its worker it asserts that nobody waits for a flush any more */
+        if (endpoint->close_request != NULL)
+            ucp_request_free(endpoint->close_request);
+        endpoint->close_request = NULL;
     }
 }

@@ -30,6 +30,7 @@ mpi_programs = tests/mpi/big \
 	tests/mpi/query_support \
 	tests/mpi/reallocate \
 	tests/mpi/refused \
+	tests/mpi/refused_together \
 	tests/mpi/self \
 	tests/mpi/threads \
 	tests/mpi/truncation
@@ -156,6 +157,11 @@ tests_mpi_refused_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_refused_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_refused_LDADD = $(GRAIL_MPITEST_LIBS)
 
+tests_mpi_refused_together_SOURCES = tests/mpi/refused_together.c
+tests_mpi_refused_together_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
+tests_mpi_refused_together_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
+tests_mpi_refused_together_LDADD = $(GRAIL_MPITEST_LIBS)
+
 tests_mpi_self_SOURCES = tests/mpi/self.c
 tests_mpi_self_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_self_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
@@ -185,6 +191,7 @@ mpi_tests = tests/mpi/host.test \
 	tests/mpi/faults.test \
 	tests/mpi/peer_killed.test \
 	tests/mpi/refused.test \
+	tests/mpi/refused_together.test \
 	tests/mpi/support.test \
 	tests/mpi/options.test \
 	tests/mpi/bench.test
