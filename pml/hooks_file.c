@@ -117,7 +117,8 @@ static int refuse(const char *call)
         return io->io_module_file_##name(file, at, buffer, count, type, status);                   \
     }
 
-/* The request is nobody's any more, but progress goes on with it for the other ranks' sake. */
+/* Waiting inside a nonblocking call is no deadlock: in Open MPI 4.1 these calls are carried out by
+ * each rank alone. A request that is only left behind makes MPI_File_close() of this rank fail. */
 #define NONBLOCKING_COLLECTIVE(name, call, constness)                                              \
     static int file_##name(ompi_file_t *file, constness void *buffer, int count,                   \
                            ompi_datatype_t *type, ompi_request_t **request)                        \
@@ -126,7 +127,8 @@ static int refuse(const char *call)
         if (IS_DEVICE) {                                                                           \
             static char nothing;                                                                   \
             ompi_request_t *left;                                                                  \
-            (void)io->io_module_file_##name(file, &nothing, 0, MPI_BYTE, &left);                   \
+            if (io->io_module_file_##name(file, &nothing, 0, MPI_BYTE, &left) == MPI_SUCCESS)      \
+                (void)ompi_request_wait(&left, MPI_STATUS_IGNORE);                                 \
             return refuse(call);                                                                   \
         }                                                                                          \
         return io->io_module_file_##name(file, buffer, count, type, request);                      \
@@ -139,7 +141,8 @@ static int refuse(const char *call)
         if (IS_DEVICE) {                                                                           \
             static char nothing;                                                                   \
             ompi_request_t *left;                                                                  \
-            (void)io->io_module_file_##name(file, at, &nothing, 0, MPI_BYTE, &left);               \
+            if (io->io_module_file_##name(file, at, &nothing, 0, MPI_BYTE, &left) == MPI_SUCCESS)  \
+                (void)ompi_request_wait(&left, MPI_STATUS_IGNORE);                                 \
             return refuse(call);                                                                   \
         }                                                                                          \
         return io->io_module_file_##name(file, at, buffer, count, type, request);                  \

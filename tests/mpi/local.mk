@@ -10,6 +10,7 @@ tests_mpi_libmpitest_la_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 mpi_programs = tests/mpi/big \
 	tests/mpi/cancel \
 	tests/mpi/communicators \
+	tests/mpi/copies \
 	tests/mpi/datatypes \
 	tests/mpi/datatypes_random \
 	tests/mpi/dynamic \
@@ -56,6 +57,11 @@ tests_mpi_communicators_SOURCES = tests/mpi/communicators.c
 tests_mpi_communicators_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_communicators_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_communicators_LDADD = $(GRAIL_MPITEST_LIBS)
+
+tests_mpi_copies_SOURCES = tests/mpi/copies.c
+tests_mpi_copies_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
+tests_mpi_copies_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
+tests_mpi_copies_LDADD = $(GRAIL_MPITEST_LIBS)
 
 tests_mpi_datatypes_SOURCES = tests/mpi/datatypes.c
 tests_mpi_datatypes_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
@@ -192,6 +198,7 @@ mpi_tests = tests/mpi/host.test \
 	tests/mpi/peer_killed.test \
 	tests/mpi/refused.test \
 	tests/mpi/refused_together.test \
+	tests/mpi/copies.test \
 	tests/mpi/support.test \
 	tests/mpi/options.test \
 	tests/mpi/bench.test

@@ -117,6 +117,17 @@ tests_unit_net_pingpong_SOURCES = tests/unit/net_pingpong.c
 tests_unit_net_pingpong_CPPFLAGS = $(GRAIL_LIB_CPPFLAGS)
 tests_unit_net_pingpong_LDADD = libgrail.la $(UCX_LIBS)
 
+unit_tests += tests/unit/test_resident
+tests_unit_test_resident_SOURCES = tests/unit/test_resident.c
+tests_unit_test_resident_CPPFLAGS = $(GRAIL_UNIT_CPPFLAGS)
+tests_unit_test_resident_LDADD = $(GRAIL_UNIT_LIBS)
+
+# pml/'s deciders, which need no MPI
+unit_tests += tests/unit/test_choice
+tests_unit_test_choice_SOURCES = tests/unit/test_choice.c pml/choice.c pml/choice.h
+tests_unit_test_choice_CPPFLAGS = $(GRAIL_UNIT_CPPFLAGS)
+tests_unit_test_choice_LDADD = $(GRAIL_UNIT_LIBS) -lm
+
 if HAVE_CMOCKA
 check_LTLIBRARIES += libgrail-test.la
 libgrail_test_la_SOURCES = $(libgrail_la_SOURCES)
