@@ -32,6 +32,11 @@ typedef struct grail_copy {
 GRAIL_API grail_status_t grail_copy_start(grail_gpu_t *gpu, grail_lane_t lane, void *dst,
                                           const void *src, size_t length, grail_copy_t *op);
 
+/* The same on GRAIL_LANE_PEER for two addresses that are known to be memory of the GPU's own context
+ * or mapped by grail_ipc_map(): saves asking CUDA for both (0.2 us). */
+GRAIL_API grail_status_t grail_copy_peer_start(grail_gpu_t *gpu, void *dst, const void *src,
+                                               size_t length, grail_copy_t *op);
+
 /*
  * Pack `length` bytes, from `offset` in the packed order, of `count` elements of `layout` at
  * `elements` (device memory) into `packed` (device, peer-mapped or pinned host); or unpack from

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A datatype flattened for kernels: a short list of nested strided runs, whatever MPI made it of. */
+/* A datatype flattened for kernels: a small tree of strided runs, whatever MPI made it of. */
 #ifndef GRAIL_CUDA_AWARE_LAYOUT_H
 #define GRAIL_CUDA_AWARE_LAYOUT_H
 
@@ -39,12 +39,13 @@ GRAIL_API grail_status_t grail_layout_end(grail_layout_builder_t *builder, ptrdi
                                           grail_layout_t **layout);
 
 GRAIL_API void grail_layout_retain(grail_layout_t *layout);
-/* The last release frees host and device parts (device parts later, when CUDA can; never blocks). */
+/* The last release frees host and device parts (device parts later, when CUDA can; never blocks).
+ * Any thread. */
 GRAIL_API void grail_layout_release(grail_layout_t *layout);
 
 GRAIL_API size_t grail_layout_size(const grail_layout_t *layout);       /* packed bytes/element */
 GRAIL_API size_t grail_layout_runs(const grail_layout_t *layout);       /* after folding */
-GRAIL_API size_t grail_layout_blocks(const grail_layout_t *layout);     /* contiguous, per element */
+GRAIL_API size_t grail_layout_blocks(const grail_layout_t *layout);     /* of one element */
 GRAIL_API bool grail_layout_contiguous(const grail_layout_t *layout, size_t count,
                                        ptrdiff_t *first); /* one block, at `first` */
 

@@ -7,7 +7,7 @@
 
 #include "runtime/log.h"
 
-/* Deepest nesting that is walked: recursion must not exhaust the stack on a peer's damaged bytes. */
+/* Deepest nesting: a peer's damaged bytes must not exhaust the stack. */
 enum { DEPTH_MAX = 1024 };
 
 /* What a part of a tree touches and is made of. */

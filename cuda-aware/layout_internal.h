@@ -65,8 +65,8 @@ void grail_index_fill(const uint64_t *table, unsigned each, uint64_t count, unsi
                       uint64_t *index);
 
 /*
- * Check the tree below `root`, whose packed size must be `layout->size`, and fill in everything that
- * follows from it. false: the code is damaged.
+ * Check the tree below `root`, whose packed size must be `layout->size`, and fill in everything
+ * that follows from it. false: the code is damaged.
  */
 bool grail_layout_analyse(grail_layout_t *layout);
 

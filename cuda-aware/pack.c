@@ -12,10 +12,9 @@
 #include "runtime/options.h"
 
 enum {
-    /* One block serves short pieces: it needs no counter, whose round trip to memory costs more
-     * than a second block saves. */
-    ONE_BLOCK_PIECE = 8192,
-    ONE_BLOCK_COPY = 32768,
+    /* One block serves short pieces: it needs no counter, whose round trips to memory cost 2 us,
+     * more than other blocks save. */
+    ONE_BLOCK = 32768,
     /* Tables in the arguments are served by the constant cache, one address of a warp after the
      * other: fine for a short piece, but a long one pays for an upload. */
     INLINE_TABLE_PIECE = 65536,
@@ -311,7 +310,7 @@ grail_status_t grail_copy_kernel_start(grail_stream_t *stream, void *dst, const 
     if (function == NULL)
         return GRAIL_ERR_UNSUPPORTED;
     return launch(stream, function, "grail_copy",
-                  length <= ONE_BLOCK_COPY ? 1 : (length + ONE_BLOCK_COPY - 1) / ONE_BLOCK_COPY,
+                  (length + ONE_BLOCK - 1) / ONE_BLOCK,
                   round_to_warps(length / 16 + 1, GRAIL_MOVE_THREADS), &args, &args.done, op);
 }
 
@@ -413,8 +412,9 @@ static const char *choose_kernel(const move_t *m, bool narrow, uint64_t bits, ui
 static grail_status_t launch_move(move_t *m, grail_stream_t *stream, uint64_t bits,
                                   grail_copy_t *op)
 {
-    uint64_t length = m->args.length, blocks;
-    bool narrow = m->args.dst.size <= GRAIL_LAYOUT_NARROW && m->args.src.size <= GRAIL_LAYOUT_NARROW;
+    uint64_t length = m->args.length, blocks, per_block;
+    bool narrow =
+        m->args.dst.size <= GRAIL_LAYOUT_NARROW && m->args.src.size <= GRAIL_LAYOUT_NARROW;
     uint32_t unit, batch;
     const char *name = choose_kernel(m, narrow, bits | m->args.offset | length, &unit);
     CUfunction function = grail_gpu_kernel(stream->gpu, name);
@@ -429,14 +429,12 @@ static grail_status_t launch_move(move_t *m, grail_stream_t *stream, uint64_t bi
         m->args.unit = unit;
         batch = unit == 16 ? GRAIL_MOVE_BATCH16 : GRAIL_MOVE_BATCH;
     }
-    /* short pieces: few words for each of many threads rather than many words for few */
     threads = round_to_warps(length / unit + 1, GRAIL_MOVE_THREADS);
-    if (length <= ONE_BLOCK_PIECE)
-        blocks = 1;
-    else if (length < max_blocks(stream) * GRAIL_MOVE_THREADS * unit * 2)
-        blocks = (length + threads * unit - 1) / (threads * unit);
-    else
-        blocks = (length + (uint64_t)threads * unit * batch - 1) / ((uint64_t)threads * unit * batch);
+    per_block = (uint64_t)threads * unit;
+    /* short pieces: few words for each of many threads rather than many words for few */
+    if (length >= max_blocks(stream) * per_block * 2)
+        per_block *= batch;
+    blocks = length <= ONE_BLOCK ? 1 : (length + per_block - 1) / per_block;
     return launch(stream, function, name, blocks, threads, &m->args, &m->args.done, op);
 }
 

@@ -9,7 +9,7 @@
 #include "runtime/log.h"
 #include "runtime/options.h"
 
-/* Without kernels: the whole span through the host, as long as it is not much more than the data. */
+/* Without kernels: the whole span through the host, unless it is much more than the data. */
 enum { SPAN_WASTE_MAX = 16 };
 
 typedef struct job {
@@ -113,6 +113,15 @@ static grail_status_t by_blocks(const job_t *j, char *memory)
     return status;
 }
 
+/* Absolute addresses (MPI_BOTTOM) may name several allocations with nothing between them. */
+static bool in_one_allocation(const job_t *j, ptrdiff_t low, ptrdiff_t high)
+{
+    CUdeviceptr first = (CUdeviceptr)(uintptr_t)(j->elements + low);
+
+    return first >= j->elements_mem.base &&
+           first + (CUdeviceptr)(high - low) <= j->elements_mem.base + j->elements_mem.size;
+}
+
 /* Pack: everything between the first and the last byte to the host, where the CPU picks. */
 static grail_status_t by_span(const job_t *j, char *memory, bool *done)
 {
@@ -122,7 +131,7 @@ static grail_status_t by_span(const job_t *j, char *memory, bool *done)
 
     grail_layout_span(j->layout, j->count, &low, &high);
     *done = false;
-    if ((size_t)(high - low) / SPAN_WASTE_MAX > j->length)
+    if ((size_t)(high - low) / SPAN_WASTE_MAX > j->length || !in_one_allocation(j, low, high))
         return GRAIL_OK;
     copy = malloc((size_t)(high - low));
     if (copy == NULL)

@@ -15,7 +15,7 @@
 #include "runtime/log.h"
 #include "runtime/options.h"
 
-enum { PAGE = 4096, POLLS_PER_LOOK = 16, POLLS_PER_QUERY = 4096 };
+enum { PAGE = 4096, POLLS_PER_QUERY = 4096 };
 
 /* Lives in the pinned page: command slots first, then the words, each in its own cache line. */
 typedef struct shared_page {
@@ -169,14 +169,12 @@ grail_status_t grail_resident_test(grail_copy_t *op)
 
     if (op->stream->failed != CUDA_SUCCESS)
         return GRAIL_ERR_CUDA;
-    if (++op->polls % POLLS_PER_LOOK != 0)
-        return GRAIL_IN_PROGRESS;
     if (has_ended(r)) {
         if ((int32_t)(r->page->done - op->ticket) >= 0)
             return GRAIL_OK;
         return launch(r) == GRAIL_OK ? GRAIL_IN_PROGRESS : GRAIL_ERR_CUDA;
     }
-    if (op->polls % POLLS_PER_QUERY != 0)
+    if (++op->polls % POLLS_PER_QUERY != 0)
         return GRAIL_IN_PROGRESS;
     result = grail_gpu_enter(r->gpu);
     if (result == CUDA_SUCCESS) {

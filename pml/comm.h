@@ -11,8 +11,8 @@
 /* One other rank, as seen from this communicator; made at the first message with it. */
 typedef struct grail_comm_rank {
     grail_peer_t *peer;
-    uint16_t next_send;             /* sequence of the next message to it */
-    uint16_t next_receive;          /* sequence expected from it */
+    uint32_t next_send;             /* sequence of the next message to it */
+    uint32_t next_receive;          /* sequence expected from it */
     struct grail_recv_queue posted; /* receives that name it, in order of posting */
     struct grail_msg_queue unexpected;
     struct grail_msg_queue early;   /* arrived ahead of their sequence, sorted */

@@ -10,7 +10,8 @@
  * displacements of entries in a loop count from the loop's current repetition. A loop whose body is
  * one block is copied as such by the convertor, whatever its entries say.
  */
-static grail_status_t add_entries(const dt_type_desc_t *description, grail_layout_builder_t *builder)
+static grail_status_t add_entries(const dt_type_desc_t *description,
+                                  grail_layout_builder_t *builder)
 {
     const dt_elem_desc_t *entry = description->desc;
     const dt_elem_desc_t *end = entry + description->used;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What Open MPI does with user memory outside of the PML, made right or refused for device memory. */
+/* User memory that Open MPI touches outside of the PML: made right or refused on a device. */
 #ifndef GRAIL_PML_HOOKS_H
 #define GRAIL_PML_HOOKS_H
 

@@ -150,7 +150,7 @@ static void early_insert(grail_comm_rank_t *source, grail_msg_t *msg)
     grail_msg_t *other;
 
     TAILQ_FOREACH_REVERSE(other, &source->early, grail_msg_queue, by_source) {
-        if ((int16_t)(msg->match.sequence - other->match.sequence) > 0) {
+        if ((int32_t)(msg->match.sequence - other->match.sequence) > 0) {
             TAILQ_INSERT_AFTER(&source->early, other, msg, by_source);
             return;
         }

@@ -65,17 +65,31 @@ static unsigned step_eager(grail_transfer_t *t)
     return 1;
 }
 
+/* A synchronous sender must hear of the match, which no other answer implies here. */
+static void take_number(grail_send_req_t *send)
+{
+    bool sync = send->mode == MCA_PML_BASE_SEND_SYNCHRONOUS;
+
+    grail_send_match_header(send, GRAIL_WIRE_DATA, &send->header.match);
+    if (sync)
+        send->header.match.flags = GRAIL_WIRE_SYNC;
+}
+
 grail_status_t grail_eager_send(grail_transfer_t *t)
 {
     grail_send_req_t *send = GRAIL_CONTAINER_OF(t->req, grail_send_req_t, req);
-    grail_status_t status = grail_staging_get(&t->bounce);
+    grail_status_t status = GRAIL_OK;
 
+    if (send->mode == MCA_PML_BASE_SEND_SYNCHRONOUS)
+        status = grail_req_handle(&send->req);
+    if (status == GRAIL_OK)
+        status = grail_staging_get(&t->bounce);
     if (status != GRAIL_OK)
         return status;
     t->path = GRAIL_PATH_DEVICE_EAGER;
     if (t->layout == NULL && grail_gdr_available() &&
         grail_gdr_read(&t->mem, t->bounce, t->data, t->length) == GRAIL_OK) {
-        grail_send_match_header(send, GRAIL_WIRE_DATA, &send->header.match);
+        take_number(send);
         send_bounce(t, send);
         return GRAIL_OK;
     }
@@ -86,7 +100,7 @@ grail_status_t grail_eager_send(grail_transfer_t *t)
         status = grail_copy_start(t->gpu, GRAIL_LANE_OUT, t->bounce, t->data, t->length, &t->copy);
     if (status != GRAIL_OK)
         return status;
-    grail_send_match_header(send, GRAIL_WIRE_DATA, &send->header.match);
+    take_number(send);
     t->step = step_eager;
     grail_transfer_activate(t);
     return GRAIL_OK;

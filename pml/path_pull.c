@@ -39,6 +39,10 @@ static grail_status_t start_copy(grail_transfer_t *t, const void *source, size_t
     if (t->layout != NULL)
         return grail_unpack_start(t->gpu, lane, t->layout, t->count, t->data, 0, t->length, source,
                                   &t->copy);
+    /* Own memory in its own context and a mapping made for it; not a pool's or VMM memory, whose
+     * access rights a kernel must not violate. */
+    if (t->mem.kind == GRAIL_MEM_DEVICE && t->peer->where != GRAIL_PEER_SELF)
+        return grail_copy_peer_start(t->gpu, t->data, source, t->length, &t->copy);
     return grail_copy_start(t->gpu, lane, t->data, source, t->length, &t->copy);
 }
 

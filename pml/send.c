@@ -97,7 +97,7 @@ static grail_status_t send_refused(grail_send_req_t *send, grail_status_t status
 {
     grail_comm_rank_t *to = send->req.state->ranks[send->req.rank];
 
-    if ((uint16_t)(send->header.match.sequence + 1) == to->next_send)
+    if (send->header.match.sequence + 1 == to->next_send)
         to->next_send--;
     else
         grail_peer_fail(to->peer, status, "a message to it could not be sent");

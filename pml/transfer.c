@@ -107,7 +107,7 @@ grail_status_t grail_transfer_bind(grail_transfer_t *transfer)
             return GRAIL_OK;
         }
     }
-    transfer->on_device = grail_mem_is_device(first);
+    transfer->on_device = req->on_device;
     transfer->data = first;
     if (!transfer->on_device)
         return GRAIL_OK;
@@ -283,9 +283,28 @@ grail_status_t grail_piece_copy_in(grail_piece_t *piece)
 
 /* A header must stay valid until the net is done with it. */
 typedef struct control_packet {
+    struct control_packet *next_free;
     grail_peer_t *peer;
     unsigned char bytes[GRAIL_NET_HEADER_MAX];
 } control_packet_t;
+
+static control_packet_t *free_packets;      /* as many as were once in flight */
+
+static control_packet_t *packet_get(void)
+{
+    control_packet_t *packet = free_packets;
+
+    if (packet == NULL)
+        return malloc(sizeof(*packet));
+    free_packets = packet->next_free;
+    return packet;
+}
+
+static void packet_put(control_packet_t *packet)
+{
+    packet->next_free = free_packets;
+    free_packets = packet;
+}
 
 static void control_done(void *arg, grail_status_t status, size_t length)
 {
@@ -294,7 +313,7 @@ static void control_done(void *arg, grail_status_t status, size_t length)
     (void)length;
     if (status != GRAIL_OK)
         grail_peer_fail(packet->peer, status, "a control message could not be delivered");
-    free(packet);
+    packet_put(packet);
 }
 
 void grail_control_send_as(grail_peer_t *peer, unsigned id, const void *header, size_t length)
@@ -305,7 +324,7 @@ void grail_control_send_as(grail_peer_t *peer, unsigned id, const void *header, 
 
     if (peer->failed || grail_peer_endpoint(peer, &endpoint) != GRAIL_OK)
         return;
-    packet = malloc(sizeof(*packet));
+    packet = packet_get();
     if (packet == NULL) {
         grail_peer_fail(peer, GRAIL_ERR_NO_MEMORY, "no host memory for a control message");
         return;
@@ -418,6 +437,12 @@ void grail_device_fini(void)
         TAILQ_REMOVE(&peers, peer, link);
         peer->peer->device = NULL;
         free(peer);
+    }
+    while (free_packets != NULL) {
+        control_packet_t *packet = free_packets;
+
+        free_packets = packet->next_free;
+        free(packet);
     }
     grail_handle_table_clear(&handles);
     grail_gdr_fini();

@@ -23,14 +23,18 @@ enum {
 enum { GRAIL_WIRE_SYNC = 1 };   /* the sender waits for a GRAIL_CONTROL_MATCHED */
 
 typedef struct grail_wire_match {
-    uint32_t cid;           /* communicator's context id */
+    uint32_t cid : 24;      /* communicator's context id (GRAIL_OMPI_MAX_CONTEXT) */
+    uint32_t kind : 4;
+    uint32_t flags : 4;
     int32_t source;         /* sender's rank in it (remote group of an intercommunicator) */
     int32_t tag;
-    uint16_t sequence;      /* per (communicator, sender, receiver), from 0, wraps */
-    uint8_t kind;
-    uint8_t flags;
+    /* Per (communicator, sender, receiver), from 0. 32 bits: a device message may leave late, and
+     * tens of thousands of host messages may overtake it meanwhile. */
+    uint32_t sequence;
     grail_handle_t sender;  /* send request; 0 when nothing will ever be answered */
 } grail_wire_match_t;
+
+_Static_assert(sizeof(grail_wire_match_t) == 24, "short enough to go with 64 bytes in one slot");
 
 /* What a control message asks for; values from 16 belong to the device protocols */
 enum {

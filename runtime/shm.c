@@ -127,8 +127,8 @@ static const char *open_reason(int error)
 /* Is the file behind `fd` the segment that the ticket means? Checked before it is mapped. */
 static const char *check_file(int fd, const grail_shm_ticket_t *ticket, size_t total)
 {
-    static const char other[] = "the process of that number is not the peer (another PID namespace);"
-                                " run the ranks of a node in one PID namespace";
+    static const char other[] = "the process of that number is not the peer (another PID"
+                                " namespace); run the ranks of a node in one PID namespace";
     struct stat st;
 
     if (fstat(fd, &st) != 0)

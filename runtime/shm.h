@@ -12,10 +12,10 @@
 /*
  * A segment is a sealed memfd (F_SEAL_SHRINK | F_SEAL_GROW): it has no name in any file system, is
  * not limited by the size of /dev/shm, cannot shrink under a reader and disappears with its last
- * mapping even after SIGKILL. A peer opens it through /proc/<pid>/fd/<n>, which the kernel allows to
- * the same user only, and then proves by inode, owner and a 128-bit cookie in the segment's first
- * page that it got the segment that was meant (another PID namespace may know another process by
- * the same number).
+ * mapping even after SIGKILL. A peer opens it through /proc/<pid>/fd/<n>, which the kernel allows
+ * to the same user only, and then proves by inode, owner and a 128-bit cookie in the segment's
+ * first page that it got the segment that was meant (another PID namespace may know another process
+ * by the same number).
  */
 typedef struct grail_shm_ticket {   /* 48 bytes, position independent; sent to the peer */
     int32_t pid;

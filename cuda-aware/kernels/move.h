@@ -42,7 +42,7 @@ typedef struct grail_side {
 /* How a kernel reports: see cuda-aware/stream.h. */
 typedef struct grail_done {
     grail_dptr_t word;
-    grail_dptr_t counter;   /* device memory, 0 before and after; used if there are several blocks */
+    grail_dptr_t counter;   /* device memory, 0 before and after; used by several blocks */
     uint32_t ticket;
     uint32_t reserved;
 } grail_done_t;

@@ -44,9 +44,8 @@ GRAIL_KERNEL_BARRIER(grail_resident, grail_resident_args_t, args)
         if (*over)
             break;
         grail_copy_bytes(command->dst, command->src, command->length, threadIdx.x, blockDim.x);
-        grail_fence_system();
         GRAIL_SYNC_BLOCK();
-        if (threadIdx.x == 0) {
+        if (threadIdx.x == 0) {     /* one release for the block's stores: see grail_finish() */
             grail_st32_release(args.done, number);
             last = grail_timer_ns();
         }

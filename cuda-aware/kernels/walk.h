@@ -103,7 +103,7 @@ GRAIL_DEVICE_FN grail_tile_t grail_tile(const grail_side_t *side, int how, uint6
     return tile;
 }
 
-/* Address of the byte d behind the tile's begin; d is below GRAIL_MOVE_TILE_MAX, elements narrow. */
+/* Address of the byte d behind the tile's begin; d < GRAIL_MOVE_TILE_MAX, elements narrow. */
 GRAIL_DEVICE_FN grail_dptr_t grail_address(const grail_move_args_t *args, const grail_side_t *side,
                                            int how, const grail_tile_t *tile, uint32_t d)
 {

@@ -60,7 +60,8 @@ typedef struct grail_net_message {
     size_t header_length;
     void *data;                 /* NULL for a rendezvous */
     size_t length;              /* payload bytes */
-    bool rndv;                  /* payload must be fetched or dropped */
+    bool rndv;                  /* payload must be fetched or dropped; its sender may have completed
+                                   all the same (a provider may hold part of it already) */
     bool may_keep;              /* data stays valid after return when the handler says KEEP */
     void *token;                /* for grail_net_fetch()/grail_net_drop() */
 } grail_net_message_t;
@@ -87,7 +88,7 @@ typedef void (*grail_net_error_fn)(void *arg, void *peer, grail_status_t status,
 typedef struct grail_net_params {
     grail_net_handler_fn handlers[GRAIL_NET_HANDLERS];  /* by message id; NULL: unused */
     void *handler_arg;
-    grail_net_error_fn on_error;   /* a connection broke; sends on it complete with GRAIL_ERR_PEER */
+    grail_net_error_fn on_error;   /* a connection broke */
     bool threads;                  /* several threads will call (serialised by the caller) */
     unsigned processes;            /* of the job, and of those on this node: hints for the choice */
     unsigned processes_on_node;    /* of transports; 0 is unknown */
@@ -96,9 +97,9 @@ typedef struct grail_net_params {
 /* Opens the provider. Logs and returns an error when none works. */
 GRAIL_API grail_status_t grail_net_open(const grail_net_params_t *params, grail_net_t **net);
 
-/* Completes what is in flight with GRAIL_ERR_CANCELLED, sets every pending `closed`, frees all. Never
- * waits for a peer: callers that need their last messages delivered disconnect without `force` first.
- * Types are freed before. NULL is ignored. */
+/* Completes what is in flight with GRAIL_ERR_CANCELLED, drops what is kept, sets every pending
+ * `closed`, frees all. Never waits for a peer: callers that need their last messages delivered
+ * disconnect without `force` first. Types are freed before. NULL is ignored. */
 GRAIL_API void grail_net_close(grail_net_t *net);
 GRAIL_API const char *grail_net_provider(const grail_net_t *net);   /* "ucx 1.13.1" */
 
@@ -111,9 +112,9 @@ GRAIL_API grail_status_t grail_net_connect(grail_net_t *net, const void *address
 
 /*
  * Starts to close; flushes first unless `force`, which fails the sends in flight with
- * GRAIL_ERR_CANCELLED and is complete on return. Completion in *closed (set to true by this call, by
- * progress or by grail_net_close()); `closed` must stay valid until then, and the endpoint must not be
- * used any more. An endpoint whose peer is gone closes as if forced.
+ * GRAIL_ERR_CANCELLED and is complete on return. Completion in *closed (set to true by this call,
+ * by progress or by grail_net_close()); `closed` must stay valid until then, and the endpoint must
+ * not be used any more. An endpoint whose peer is gone closes as if forced.
  */
 GRAIL_API grail_status_t grail_net_disconnect(grail_net_t *net, grail_net_endpoint_t *endpoint,
                                               bool force, bool *closed);
@@ -145,10 +146,11 @@ GRAIL_API grail_status_t grail_net_type_create(grail_net_t *net, const grail_net
 GRAIL_API void grail_net_type_free(grail_net_type_t *type);
 
 /*
- * Memory that goes away while the provider may have it registered. A caller that sees every unmapping
- * of this process (Open MPI's memory hooks) calls grail_net_external_hooks() before grail_net_open(),
- * then grail_net_memory_released() from its hook, at any time and from any thread; neither takes a
- * lock of the caller's. Without this a provider installs hooks of its own where it needs them.
+ * Memory that goes away while the provider may have it registered. A caller that sees every
+ * unmapping of this process (Open MPI's memory hooks) calls grail_net_external_hooks() before
+ * grail_net_open(), then grail_net_memory_released() from its hook, at any time and from any
+ * thread; neither takes a lock of the caller's. Without this a provider installs hooks of its own
+ * where it needs them.
  */
 GRAIL_API void grail_net_external_hooks(void);
 GRAIL_API void grail_net_memory_released(void *address, size_t length);

@@ -121,7 +121,8 @@ static grail_status_t open_worker(ucx_net_t *net, const grail_net_params_t *para
                     " UCX_*_SEG_SIZE", attr.max_am_header, GRAIL_NET_HEADER_MAX);
         status = UCS_ERR_UNSUPPORTED;
     }
-    net->split_end = transports.fast_rndv;
+    net->split_end_node = transports.fast_rndv_node;
+    net->split_end_remote = transports.fast_rndv_remote;
     return grail_ucx_status(status);
 }
 

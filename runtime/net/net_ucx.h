@@ -5,7 +5,11 @@
 
 #include <sys/types.h>
 
+/* recent headers of UCX compare signs in a macro, which is an error under -Wextra -Werror */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-compare"
 #include <ucp/api/ucp.h>
+#pragma GCC diagnostic pop
 
 #include "runtime/net/provider.h"
 
@@ -24,8 +28,8 @@ enum { UCX_SPLIT_ID = GRAIL_NET_HANDLERS };
 
 /*
  * Header and payload that UCX sends as one copied fragment: its default segment of 8256 bytes (of
- * posix, sysv, rc and dc; made for 8 KiB with headers) less its own 8-byte header. Where a transport
- * takes less, UCX makes two of it; that is slower but right.
+ * posix, sysv, rc and dc; made for 8 KiB with headers) less its own 8-byte header. Where a
+ * transport takes less, UCX makes two of it; that is slower but right.
  */
 enum { UCX_FRAGMENT = 8256 - 8 };
 
@@ -61,8 +65,8 @@ typedef struct ucx_token {
 typedef struct ucx_net ucx_net_t;
 typedef struct ucx_endpoint ucx_endpoint_t;
 
-/* Where a process runs and what it is called there: decides whether its death can be seen from here.
- * Sent in front of UCX's own worker address. */
+/* Where a process runs and what it is called there: decides whether its death can be seen from
+ * here. Sent in front of UCX's own worker address. */
 typedef struct ucx_origin {
     uint32_t magic;         /* and version */
     int32_t pid;
@@ -70,6 +74,21 @@ typedef struct ucx_origin {
     uint64_t pid_namespace;
     uint64_t start_time;    /* of the process, in clock ticks since boot: tells reused pids apart */
 } ucx_origin_t;
+
+typedef struct ucx_type ucx_type_t;
+
+/*
+ * One unpacking by UCX through a type. An error of the layout's unpack function is kept here until
+ * UCX reports the end: told of it at once, UCX 1.22 frees the state and goes on to use it for the
+ * fragments that follow. Freed by whoever comes last, UCX (finish) or the operation's end.
+ */
+typedef struct ucx_unpacking {
+    const ucx_type_t *type;
+    void *state;            /* the layout's; NULL when UCX has finished with it */
+    size_t base;            /* bytes that were unpacked before UCX began */
+    grail_status_t status;
+    bool forgotten;         /* by the operation */
+} ucx_unpacking_t;
 
 /* UCX may complete an operation inside the call that starts it and return a request all the same
  * (1.13 does for ucp_am_recv_data_nbx() over CMA): the request then finds itself IDLE. */
@@ -87,6 +106,7 @@ typedef struct ucx_request {
     grail_net_done_fn done;
     void *arg;
     size_t length;
+    ucx_unpacking_t *unpacking; /* NULL: none */
     ucx_request_state_t state;
     grail_status_t status;  /* of an early completion */
 } ucx_request_t;
@@ -99,6 +119,7 @@ struct ucx_endpoint {
     ucx_link_t sends;       /* in flight */
     bool *closed;           /* set while it is being closed and its owner waits for that */
     void *close_request;    /* UCX's, while it is being closed */
+    size_t split_end;       /* as in the net, for this peer */
     bool failed;
     bool watched;           /* the process can be looked up in /proc */
     ucx_origin_t origin;
@@ -119,7 +140,8 @@ struct ucx_net {
     ucx_token_t *free_tokens;
     struct ucx_token_block *token_blocks;
     struct ucx_split *free_splits;
-    size_t split_end;       /* fast sends from this size on are UCX's rendezvous; 0: never split */
+    size_t split_end_node;  /* fast sends from this size on are UCX's rendezvous; 0: never split */
+    size_t split_end_remote;
     uint64_t tag_prefix;
     uint64_t next_tag;
     unsigned idle_calls;    /* of progress, without an event */
@@ -134,20 +156,13 @@ struct ucx_net {
     char description[32];
 };
 
-typedef struct ucx_type {
+struct ucx_type {
     struct grail_net_type base;
     grail_net_layout_t layout;
     ucp_datatype_t pack_type;
     ucp_datatype_t unpack_type;
     void *started;          /* state made before a UCX call, taken by the call back from it */
-} ucx_type_t;
-
-/* One unpacking by UCX through a type. */
-typedef struct ucx_unpacking {
-    const ucx_type_t *type;
-    void *state;            /* the layout's */
-    size_t base;            /* bytes that were unpacked before UCX began */
-} ucx_unpacking_t;
+};
 
 static inline void ucx_list_init(ucx_link_t *head)
 {
@@ -177,13 +192,14 @@ static inline void ucx_list_remove(ucx_link_t *link)
 #define UCX_NET(n)      ((ucx_net_t *)(n))
 #define UCX_ENDPOINT(e) ((ucx_endpoint_t *)(e))
 
-/* About what UCX's posix transport takes in /dev/shm at start: one chunk of receive buffers, 4292720
- * bytes with 1.13, and a queue. */
+/* About what UCX's posix transport takes in /dev/shm at start: one chunk of receive buffers
+ * (4292720 bytes with 1.13) and a queue. */
 enum { UCX_POSIX_NEED = 5 << 20 };
 
 /* Which transports UCX may use. */
 typedef struct ucx_transports {
-    size_t fast_rndv;       /* size from which UCX uses a rendezvous for sends with FAST_CMPL */
+    size_t fast_rndv_node;  /* size from which UCX uses a rendezvous for sends with FAST_CMPL */
+    size_t fast_rndv_remote; /* the same to other nodes; 0: not a number */
     bool ours;              /* the user left the choice open (UCX_TLS=all, the default) */
     bool posix;             /* shared memory in files of posix_folder */
     const char *posix_folder;
@@ -216,7 +232,10 @@ grail_status_t grail_ucx_start(ucx_request_t *request, ucx_link_t *list, grail_n
 /* For UCX's completion callbacks. */
 void grail_ucx_finish(ucx_request_t *request, grail_status_t status);
 
+/* For UCX's finish, and for the end of the operation: gives the status of both. */
 void grail_ucx_finish_unpacking(void *unpacking);
+grail_status_t grail_ucx_end_unpacking(ucx_unpacking_t *unpacking, grail_status_t status);
+
 void grail_ucx_free_splits(ucx_net_t *net);
 
 grail_status_t grail_ucx_set_handlers(ucx_net_t *net, const grail_net_params_t *params);

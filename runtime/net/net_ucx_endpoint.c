@@ -186,6 +186,8 @@ grail_status_t grail_ucx_connect(grail_net_t *net_handle, const void *address, s
     new_endpoint->net = net;
     new_endpoint->peer = peer;
     new_endpoint->origin = origin;
+    new_endpoint->split_end = origin.node == net->origin.node ? net->split_end_node
+                                                              : net->split_end_remote;
     new_endpoint->watched = can_watch(&net->origin, &origin);
     ucx_list_init(&new_endpoint->sends);
     /*

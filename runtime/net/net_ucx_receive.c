@@ -124,7 +124,8 @@ void grail_ucx_free_tokens(ucx_net_t *net)
 }
 
 /* Prepares to unpack the message: GRAIL_ERR_TRUNCATED when the elements hold less. */
-static grail_status_t start_unpacking(const ucx_token_t *token, const grail_net_buffer_t *buffer)
+static grail_status_t start_unpacking(const ucx_token_t *token, const grail_net_buffer_t *buffer,
+                                      ucx_unpacking_t **started)
 {
     ucx_type_t *type = (ucx_type_t *)buffer->type;
     ucx_unpacking_t *unpacking = malloc(sizeof(*unpacking));
@@ -134,6 +135,8 @@ static grail_status_t start_unpacking(const ucx_token_t *token, const grail_net_
         goto no_memory;
     unpacking->type = type;
     unpacking->base = 0;
+    unpacking->status = GRAIL_OK;
+    unpacking->forgotten = false;
     unpacking->state = type->layout.start_unpack(type->layout.context, buffer->address,
                                                  buffer->length);
     if (unpacking->state == NULL)
@@ -144,10 +147,11 @@ static grail_status_t start_unpacking(const ucx_token_t *token, const grail_net_
         status = type->layout.unpack(unpacking->state, 0, token->desc, token->first);
     if (status != GRAIL_OK) {
         grail_ucx_finish_unpacking(unpacking);
-        return status;
+        return grail_ucx_end_unpacking(unpacking, status);
     }
     unpacking->base = token->first;
     type->started = unpacking;
+    *started = unpacking;
     return GRAIL_OK;
 
 no_memory:
@@ -190,11 +194,12 @@ grail_status_t grail_ucx_fetch(grail_net_t *net_handle, void *token_handle,
     ucx_type_t *type = (ucx_type_t *)buffer->type;
     size_t length = token->length;
     bool typed = type != NULL && length > 0;
+    ucx_unpacking_t *unpacking = NULL;
     grail_status_t status = GRAIL_OK;
     ucs_status_ptr_t result;
 
     if (typed)
-        status = start_unpacking(token, buffer);
+        status = start_unpacking(token, buffer, &unpacking);
     else if (buffer->length < length)
         status = GRAIL_ERR_TRUNCATED;
     if (status != GRAIL_OK) {
@@ -219,14 +224,18 @@ grail_status_t grail_ucx_fetch(grail_net_t *net_handle, void *token_handle,
         release_desc(net, token);
     else
         token_put(net, token);
-    if (result == NULL)
-        return GRAIL_OK;
     if (UCS_PTR_IS_ERR(result)) {
         grail_error("UCX could not fetch a message of %zu bytes: %s", length,
                     ucs_status_string(UCS_PTR_STATUS(result)));
-        return grail_ucx_status(UCS_PTR_STATUS(result));
+        status = grail_ucx_status(UCS_PTR_STATUS(result));
+    } else if (result != NULL) {
+        status = grail_ucx_start(result, &net->fetches, done, arg, length);
+        if (status == GRAIL_IN_PROGRESS) {
+            ((ucx_request_t *)result)->unpacking = unpacking;
+            return GRAIL_IN_PROGRESS;
+        }
     }
-    return grail_ucx_start(result, &net->fetches, done, arg, length);
+    return grail_ucx_end_unpacking(unpacking, status);
 }
 
 /* --- receiving ------------------------------------------------------------------------------ */

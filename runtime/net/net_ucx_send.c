@@ -65,6 +65,7 @@ grail_status_t grail_ucx_start(ucx_request_t *request, ucx_link_t *list, grail_n
         return status;
     }
     request->state = UCX_REQUEST_FLYING;
+    request->unpacking = NULL;
     request->done = done;
     request->arg = arg;
     request->length = length;
@@ -85,6 +86,7 @@ void grail_ucx_finish(ucx_request_t *request, grail_status_t status)
         return;
     case UCX_REQUEST_FLYING:
         ucx_list_remove(&request->link);
+        status = grail_ucx_end_unpacking(request->unpacking, status);
         free_request(request);
         done(arg, status, length);
         return;
@@ -103,6 +105,7 @@ void grail_ucx_fail_requests(ucx_link_t *list, grail_status_t status)
 
         ucx_list_remove(&request->link);
         request->state = UCX_REQUEST_ORPHAN;
+        grail_ucx_end_unpacking(request->unpacking, status);
         done(request->arg, status, 0);
     }
 }
@@ -304,11 +307,11 @@ static inline uint32_t ucx_send_flags(unsigned flags)
     return translated[flags & 3];
 }
 
-static inline bool must_split(const ucx_net_t *net, size_t header_length, size_t length,
+static inline bool must_split(const ucx_endpoint_t *endpoint, size_t header_length, size_t length,
                               unsigned flags)
 {
     return flags == GRAIL_NET_SEND_FAST && length + header_length > UCX_FRAGMENT &&
-           length < net->split_end;
+           length < endpoint->split_end;
 }
 
 grail_status_t grail_ucx_send(grail_net_t *net_handle, grail_net_endpoint_t *endpoint_handle,
@@ -336,7 +339,7 @@ grail_status_t grail_ucx_send(grail_net_t *net_handle, grail_net_endpoint_t *end
         count = length = buffer->length;
         if (GRAIL_UNLIKELY(buffer->type != NULL) && !start_packing(buffer, &param, &length))
             return GRAIL_ERR_NO_MEMORY;
-        if (must_split(net, header_length, length, flags))
+        if (must_split(endpoint, header_length, length, flags))
             return send_split(net, endpoint, id, header, header_length, buffer, length, &param,
                               done, arg);
     }

@@ -61,23 +61,31 @@ static size_t parse_units(const char *text)
     case 'K': return (size_t)n << 10;
     case 'M': return (size_t)n << 20;
     case 'G': return (size_t)n << 30;
-    default: return *end == '\0' || *end == 'B' ? (size_t)n : 0;
+    default: return *end == '\0' || *end == 'B' || *end == ',' ? (size_t)n : 0;
     }
 }
 
 /* UCX_RNDV_THRESH goes for all sends when it is set; left to UCX, those with FAST_CMPL have their
- * own. */
-static size_t fast_rndv_threshold(const ucp_config_t *config)
+ * own. Later releases write it as "intra:auto,inter:auto". */
+static size_t fast_rndv_threshold(const char *all, const char *fast, const char *where)
+{
+    const char *value = all != NULL ? strstr(all, where) : NULL;
+
+    value = value != NULL ? value + strlen(where) : all;
+    if (value != NULL && strncmp(value, "auto", 4) == 0)
+        value = fast;
+    return parse_units(value);
+}
+
+static void read_thresholds(const ucp_config_t *config, ucx_transports_t *transports)
 {
     char *all = config_value(config, "RNDV_THRESH");
     char *fast = config_value(config, "RNDV_SEND_NBR_THRESH");
-    size_t threshold = parse_units(all);
 
-    if (threshold == 0 && all != NULL && strncmp(all, "auto", 4) == 0)
-        threshold = parse_units(fast);
+    transports->fast_rndv_node = fast_rndv_threshold(all, fast, "intra:");
+    transports->fast_rndv_remote = fast_rndv_threshold(all, fast, "inter:");
     free(all);
     free(fast);
-    return threshold;
 }
 
 /*
@@ -131,7 +139,7 @@ void grail_ucx_choose_transports(ucp_config_t *config, ucx_transports_t *transpo
 
     transports->posix = true;
     transports->ours = is_open_choice(config);
-    transports->fast_rndv = fast_rndv_threshold(config);
+    read_thresholds(config, transports);
     if (!transports->ours)
         return;
     if (has_cuda())

@@ -55,12 +55,11 @@ static size_t dt_no_pack(void *state, size_t offset, void *dst, size_t max)
 static ucs_status_t dt_unpack(void *state, size_t offset, const void *src, size_t length)
 {
     ucx_unpacking_t *unpacking = state;
-    grail_status_t status =
-        unpacking->type->layout.unpack(unpacking->state, unpacking->base + offset, src, length);
 
-    return status == GRAIL_OK ? UCS_OK
-         : status == GRAIL_ERR_NO_MEMORY ? UCS_ERR_NO_MEMORY
-         : status == GRAIL_ERR_TRUNCATED ? UCS_ERR_MESSAGE_TRUNCATED : UCS_ERR_IO_ERROR;
+    if (unpacking->state != NULL && unpacking->status == GRAIL_OK)
+        unpacking->status = unpacking->type->layout.unpack(unpacking->state,
+                                                           unpacking->base + offset, src, length);
+    return UCS_OK;
 }
 
 static ucs_status_t dt_no_unpack(void *state, size_t offset, const void *src, size_t length)
@@ -76,8 +75,24 @@ void grail_ucx_finish_unpacking(void *state)
 {
     ucx_unpacking_t *unpacking = state;
 
-    unpacking->type->layout.finish(unpacking->state);
-    free(unpacking);
+    if (unpacking->state != NULL)
+        unpacking->type->layout.finish(unpacking->state);
+    unpacking->state = NULL;
+    if (unpacking->forgotten)
+        free(unpacking);
+}
+
+grail_status_t grail_ucx_end_unpacking(ucx_unpacking_t *unpacking, grail_status_t status)
+{
+    if (unpacking == NULL)
+        return status;
+    if (status == GRAIL_OK)
+        status = unpacking->status;
+    if (unpacking->state != NULL)
+        unpacking->forgotten = true;
+    else
+        free(unpacking);
+    return status;
 }
 
 grail_status_t grail_ucx_type_create(grail_net_t *net, const grail_net_layout_t *layout,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Collectives that only move data copy a rank's own part inside Open MPI: from and to any memory. */
+/* Collectives that only move data copy a rank's own part inside Open MPI, on any memory. */
 #include <stdlib.h>
 #include <string.h>
 

