@@ -36,11 +36,26 @@ static void sweep_sometimes(void)
 
 /* ---- sender ---- */
 
+/* A datatype may reach over several allocations (MPI_BOTTOM): one mapping would not do. */
+static bool in_one_allocation(const grail_transfer_t *t)
+{
+    ptrdiff_t low = 0, high = (ptrdiff_t)t->length;
+    CUdeviceptr data = (CUdeviceptr)(uintptr_t)t->data;
+
+    if (t->layout != NULL)
+        grail_layout_span(t->layout, t->count, &low, &high);
+    return data + (CUdeviceptr)low >= t->mem.base &&
+           data + (CUdeviceptr)high <= t->mem.base + t->mem.size;
+}
+
 /* May the peer map this buffer? Fills the key. Memory of the own process needs no handle. */
 static bool can_offer_map(grail_transfer_t *t, const grail_device_peer_t *peer,
                           grail_ipc_key_t *key)
 {
     const char *why = NULL;
+
+    if (!in_one_allocation(t))
+        return false;
 
     if (t->peer->where == GRAIL_PEER_SELF) {
         memset(key, 0, sizeof(*key));

@@ -125,7 +125,7 @@ static void report_start(void)
     if (ompi_proc_local()->super.proc_name.vpid != 0)
         return;
     grail_device_describe(device, sizeof(device));
-    grail_log_write(GRAIL_LOG_WARN, "Grail %s for Open MPI %s, %d processes, %s, %s", GRAIL_VERSION,
+    grail_log_write(GRAIL_LOG_INFO, "Grail %s for Open MPI %s, %d processes, %s, %s", GRAIL_VERSION,
                     GRAIL_OMPI_VERSION, ompi_proc_world_size(), grail_net_provider(grail_pml.net),
                     device);
 }

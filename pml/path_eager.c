@@ -94,8 +94,7 @@ grail_status_t grail_eager_send(grail_transfer_t *t)
         return GRAIL_OK;
     }
     if (t->layout != NULL)
-        status = grail_pack_start(t->gpu, GRAIL_LANE_OUT, t->layout, t->count, t->data, 0,
-                                  t->length, t->bounce, &t->copy);
+        status = grail_transfer_pack(t, GRAIL_LANE_OUT, 0, t->length, t->bounce, &t->copy);
     else
         status = grail_copy_start(t->gpu, GRAIL_LANE_OUT, t->bounce, t->data, t->length, &t->copy);
     if (status != GRAIL_OK)

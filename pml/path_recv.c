@@ -85,6 +85,8 @@ static void fetch_done(void *arg, grail_status_t status, size_t length)
         if (status == GRAIL_OK)
             return;
         piece->state = GRAIL_PIECE_QUEUED;
+        if (status == GRAIL_ERR_BUSY)
+            return;                                 /* the next step tries again */
     } else if (status == GRAIL_OK) {
         if (piece->staging != NULL)
             status = host_unpack(t, piece->offset, piece->address, piece->length);
@@ -136,6 +138,8 @@ static grail_status_t advance(grail_piece_t *piece)
         if (status == GRAIL_OK)
             return GRAIL_OK;
         piece->state = GRAIL_PIECE_QUEUED;
+        if (status == GRAIL_ERR_BUSY)
+            return status;
     } else {
         status = host_unpack(t, piece->offset, piece->address, piece->length);
         if (status == GRAIL_OK) {

@@ -316,21 +316,43 @@ void grail_peer_fail(grail_peer_t *peer, grail_status_t status, const char *reas
     comms_fail(peer, status);
 }
 
+static void watch_rank(grail_comm_t *state, int rank)
+{
+    grail_comm_rank_t *entry = grail_comm_rank(state, rank);
+
+    if (entry != NULL && !entry->peer->failed && entry->peer->endpoint == NULL)
+        grail_peer_connect(entry->peer);
+}
+
+/* Any source: those of this node, which are the ones whose end the net can see. */
+static void watch_node(grail_comm_t *state)
+{
+    for (int rank = 0; rank < state->size; rank++) {
+        ompi_proc_t *proc = ompi_group_get_proc_ptr_raw(state->comm->c_remote_group, rank);
+
+        if (!ompi_proc_is_sentinel(proc) && grail_ompi_local_node(proc))
+            watch_rank(state, rank);
+    }
+}
+
 void grail_peer_watch_sources(void)
 {
     grail_comm_t *state;
+    grail_probe_wait_t *probe;
 
     TAILQ_FOREACH(state, &grail_pml.comm_list, list) {
-        bool wild = !TAILQ_EMPTY(&state->wild);
-
+        if (!TAILQ_EMPTY(&state->wild))
+            watch_node(state);
         for (int rank = 0; rank < state->size; rank++) {
-            grail_comm_rank_t *entry = state->ranks[rank];
-
-            if (entry == NULL || entry->peer->failed || entry->peer->endpoint != NULL)
-                continue;
-            if (!TAILQ_EMPTY(&entry->posted) || (wild && entry->peer->where == GRAIL_PEER_NODE))
-                grail_peer_connect(entry->peer);
+            if (state->ranks[rank] != NULL && !TAILQ_EMPTY(&state->ranks[rank]->posted))
+                watch_rank(state, rank);
         }
+    }
+    TAILQ_FOREACH(probe, &grail_pml.probes, list) {
+        if (probe->rank == MPI_ANY_SOURCE)
+            watch_node(grail_comm_state(probe->comm));
+        else
+            watch_rank(grail_comm_state(probe->comm), probe->rank);
     }
 }
 

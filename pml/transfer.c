@@ -253,6 +253,30 @@ void grail_piece_free(grail_piece_t *piece)
     free(piece);
 }
 
+grail_status_t grail_transfer_pack(grail_transfer_t *t, grail_lane_t lane, size_t offset,
+                                   size_t length, void *packed, grail_copy_t *op)
+{
+    grail_status_t status = grail_pack_start(t->gpu, lane, t->layout, t->count, t->data, offset,
+                                             length, packed, op);
+
+    if (status != GRAIL_ERR_UNSUPPORTED)
+        return status;
+    status = grail_pack_sync(t->layout, t->count, t->data, offset, length, packed);
+    return status == GRAIL_OK ? grail_copy_start(t->gpu, lane, packed, packed, 0, op) : status;
+}
+
+static grail_status_t transfer_unpack(grail_transfer_t *t, grail_lane_t lane, size_t offset,
+                                      size_t length, const void *packed, grail_copy_t *op)
+{
+    grail_status_t status = grail_unpack_start(t->gpu, lane, t->layout, t->count, t->data, offset,
+                                               length, packed, op);
+
+    if (status != GRAIL_ERR_UNSUPPORTED)
+        return status;
+    status = grail_unpack_sync(t->layout, t->count, t->data, offset, length, packed);
+    return status == GRAIL_OK ? grail_copy_start(t->gpu, lane, t->data, t->data, 0, op) : status;
+}
+
 grail_status_t grail_piece_copy_out(grail_piece_t *piece)
 {
     grail_transfer_t *t = piece->transfer;
@@ -260,8 +284,8 @@ grail_status_t grail_piece_copy_out(grail_piece_t *piece)
 
     piece->state = GRAIL_PIECE_COPYING;
     if (t->layout != NULL)
-        return grail_pack_start(t->gpu, lane, t->layout, t->count, t->data, piece->offset,
-                                piece->length, piece->address, &piece->copy);
+        return grail_transfer_pack(t, lane, piece->offset, piece->length, piece->address,
+                                   &piece->copy);
     return grail_copy_start(t->gpu, lane, piece->address, t->data + piece->offset, piece->length,
                             &piece->copy);
 }
@@ -273,8 +297,8 @@ grail_status_t grail_piece_copy_in(grail_piece_t *piece)
 
     piece->state = GRAIL_PIECE_COPYING;
     if (t->layout != NULL)
-        return grail_unpack_start(t->gpu, lane, t->layout, t->count, t->data, piece->offset,
-                                  piece->length, piece->address, &piece->copy);
+        return transfer_unpack(t, lane, piece->offset, piece->length, piece->address,
+                               &piece->copy);
     return grail_copy_start(t->gpu, lane, t->data + piece->offset, piece->address, piece->length,
                             &piece->copy);
 }

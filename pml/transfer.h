@@ -132,7 +132,13 @@ void grail_device_forget(uint64_t base, uint64_t buffer_id);
 grail_piece_t *grail_piece_new(grail_transfer_t *transfer, size_t offset, size_t length);
 void grail_piece_free(grail_piece_t *piece);    /* gives back slot (own) and staging chunk */
 
-/* Start the device copy of a piece between this side's buffer and piece->address. */
+/* Pack a part of this side's strided device buffer: by a kernel, or at once where there is none.
+ * BUSY: again after progress. */
+grail_status_t grail_transfer_pack(grail_transfer_t *transfer, grail_lane_t lane, size_t offset,
+                                   size_t length, void *packed, grail_copy_t *op);
+
+/* Start the device copy of a piece between this side's buffer and piece->address. BUSY: again after
+ * progress. */
 grail_status_t grail_piece_copy_out(grail_piece_t *piece);  /* buffer -> address */
 grail_status_t grail_piece_copy_in(grail_piece_t *piece);   /* address -> buffer */
 

@@ -108,7 +108,7 @@ void grail_watch(void)
     if (now_ms - last_ms < INTERVAL_MS)
         return;
     last_ms = now_ms;
-    if (grail_pml.posted != 0)
+    if (grail_pml.posted != 0 || !TAILQ_EMPTY(&grail_pml.probes))
         grail_peer_watch_sources();
     if (grail_options.watchdog > 0)
         watchdog();

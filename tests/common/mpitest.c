@@ -109,10 +109,11 @@ static void add_pair(char send, char recv)
 
 static void parse_pairs(const char *text)
 {
-    if (strcmp(text, "all") == 0) {
+    if (strncmp(text, "all", 3) == 0 && (!text[3] || text[3] == '-')) {
         for (const char *s = GPU_KINDS; *s; s++)
             for (const char *r = GPU_KINDS; *r; r++)
-                add_pair(*s, *r);
+                if (!strchr(text + 3, *s) && !strchr(text + 3, *r))
+                    add_pair(*s, *r);
         return;
     }
     for (const char *p = text; *p; p += p[2] ? 3 : 2) {

@@ -9,8 +9,8 @@
  * process with status 124 and the case's name.
  *
  * Options that every program takes:
- *    -k PAIRS   buffer kinds of sender and receiver, e.g. -k HH,DH,AV (HH); "-k all" is every kind
- *               with every kind
+ *    -k PAIRS   buffer kinds of sender and receiver, e.g. -k HH,DH,AV (HH); "all" is every kind
+ *               with every kind, "all-CO" without those two
  *    -n FACTOR  multiply the iterations of loops that say so (1)
  */
 #ifndef GRAIL_TESTS_COMMON_MPITEST_H
