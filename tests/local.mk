@@ -19,4 +19,4 @@ include tests/mpi/local.mk
 include tests/bench/local.mk
 include tests/build/local.mk
 
-EXTRA_DIST += tests/run-test tests/summary.sh
+EXTRA_DIST += tests/run-test tests/summary.sh tests/gpu/run
