@@ -415,10 +415,19 @@ static void steer(grail_transfer_t *t, const grail_wire_go_t *go)
     }
 }
 
-void grail_device_control(const grail_wire_control_t *control, size_t length)
+void grail_device_control(const grail_wire_control_t *header, size_t length)
 {
+    /* as it came it may lie at any address */
+    union {
+        grail_wire_control_t control;
+        char bytes[GRAIL_NET_HEADER_MAX];
+    } aligned;
+    const grail_wire_control_t *control = &aligned.control;
     grail_transfer_t *t;
 
+    if (length < sizeof(*control) || length > sizeof(aligned))
+        return;
+    memcpy(aligned.bytes, header, length);
     if (control->op == GRAIL_CONTROL_FORGET && length >= sizeof(grail_wire_forget_t)) {
         const grail_wire_forget_t *forget = (const grail_wire_forget_t *)control;
         grail_ipc_forget(forget->owner, forget->base, forget->buffer_id);
@@ -449,11 +458,12 @@ void grail_device_control(const grail_wire_control_t *control, size_t length)
 
 grail_net_verdict_t grail_device_chunk(grail_net_message_t *message)
 {
-    const grail_wire_piece_t *piece = message->header;
+    grail_wire_piece_t piece;
     grail_transfer_t *t;
 
-    if (message->header_length < sizeof(*piece))
+    if (message->header_length < sizeof(piece))
         return GRAIL_NET_DONE;
-    t = grail_transfer_find(piece->head.to);
-    return t != NULL ? grail_pipeline_chunk(t, piece, message) : GRAIL_NET_DONE;
+    memcpy(&piece, message->header, sizeof(piece));
+    t = grail_transfer_find(piece.head.to);
+    return t != NULL ? grail_pipeline_chunk(t, &piece, message) : GRAIL_NET_DONE;
 }

@@ -22,7 +22,7 @@ grail_status_t grail_device_send(grail_send_req_t *send);
 void grail_device_recv(grail_recv_req_t *recv, grail_msg_t *msg);
 
 /* Handlers of GRAIL_MSG_CONTROL (ops from GRAIL_CONTROL_DEVICE_FIRST) and GRAIL_MSG_CHUNK. */
-void grail_device_control(const grail_wire_control_t *control, size_t length);
+void grail_device_control(const grail_wire_control_t *header, size_t length);
 grail_net_verdict_t grail_device_chunk(grail_net_message_t *message);
 
 /* Payload bytes of a device offer, for probe and for the status of a receive. */

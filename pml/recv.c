@@ -149,7 +149,9 @@ void grail_recv_post(grail_recv_req_t *recv)
     grail_msg_t *msg = NULL;
 
     grail_req_describe(req);
+    /* a stale error would have MPI_Waitall free this one with a request that failed */
     req->ompi.req_status._cancelled = 0;
+    req->ompi.req_status.MPI_ERROR = MPI_SUCCESS;
     if (req->rank != MPI_ANY_SOURCE) {
         source = grail_comm_rank(state, req->rank);
         if (GRAIL_UNLIKELY(source == NULL)) {
@@ -276,6 +278,7 @@ static int mrecv_prepare(void *buffer, size_t count, ompi_datatype_t *type,
     recv->req.ompi.req_state = OMPI_REQUEST_ACTIVE;
     recv->req.ompi.req_mpi_object.comm = comm;
     recv->req.ompi.req_status._cancelled = 0;
+    recv->req.ompi.req_status.MPI_ERROR = MPI_SUCCESS;
     if (!blocking)
         grail_req_retain(&recv->req);
     grail_req_describe(&recv->req);

@@ -206,6 +206,8 @@ static inline void send_fill(grail_send_req_t *send, const send_args_t *args)
     OMPI_REQUEST_INIT(&req->ompi, false);
     req->ompi.req_state = OMPI_REQUEST_ACTIVE;
     req->ompi.req_mpi_object.comm = args->comm;
+    /* a stale error would have MPI_Waitall free this one with a request that failed */
+    req->ompi.req_status.MPI_ERROR = MPI_SUCCESS;
     req->buffer = (void *)(uintptr_t)args->buffer;
     req->count = args->count;
     req->datatype = args->type;

@@ -15,6 +15,7 @@ int grail_pml_start(size_t count, ompi_request_t **requests)
             continue;
         req->ompi.req_state = OMPI_REQUEST_ACTIVE;
         req->ompi.req_complete = REQUEST_PENDING;
+        req->ompi.req_status.MPI_ERROR = MPI_SUCCESS;
         req->protocol_done = false;
         req->watched = 0;
         if (req->is_send) {

@@ -214,6 +214,7 @@ static void many_senders(void)
 static void communicators(void)
 {
     MPI_Comm other;
+    MPI_Request requests[8];
     MPI_Status status;
 
     mt_case("communicators do not mix");
@@ -222,8 +223,9 @@ static void communicators(void)
         for (int i = 0; i < 8; i++)
             mt_fill(&slots[1][i], (uint64_t)i, 0, i % 4 > 1 ? 70000 : 64);
         for (int i = 0; i < 8; i++)
-            MPI_OK(MPI_Send(slots[1][i].ptr, 64, MPI_BYTE, mt_peer, TAG,
-                            i % 2 ? other : mt_world));
+            MPI_OK(MPI_Isend(slots[1][i].ptr, 64, MPI_BYTE, mt_peer, TAG, i % 2 ? other : mt_world,
+                             &requests[i]));
+        MPI_OK(MPI_Waitall(8, requests, MPI_STATUSES_IGNORE));
     } else if (mt_ready() && mt_peer >= 0) {
         for (int i = 0; i < 8; i++) { /* all of one, then all of the other */
             int number = i < 4 ? 2 * i + 1 : 2 * (i - 4);
