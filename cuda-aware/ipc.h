@@ -35,6 +35,8 @@ GRAIL_API grail_status_t grail_ipc_export(const grail_mem_t *mem, grail_ipc_key_
 /* Check all exported allocations for life now (also called from a slow timer in progress). */
 GRAIL_API void grail_ipc_sweep(void);
 
+/* `gpu` may be another context of the same device than the one that was asked for: copies reach the
+ * mapping from there too, kernels do not. */
 typedef struct grail_ipc_map {
     void *address;              /* of key.base, in this process */
     grail_ipc_key_t key;

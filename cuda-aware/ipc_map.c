@@ -8,6 +8,7 @@
 
 #include "cuda-aware/gpu_internal.h"
 #include "cuda-aware/ipc_internal.h"
+#include "cuda-aware/stream.h"
 #include "runtime/log.h"
 #include "runtime/options.h"
 
@@ -297,6 +298,21 @@ static CUresult open_or_evict(grail_gpu_t *gpu, const grail_ipc_key_t *key, CUde
     return result;
 }
 
+/*
+ * CUDA opens memory of one process and GPU in one context per device of the importer only (a second
+ * one gets CUDA_ERROR_INVALID_HANDLE). Copies queued in another context reach it all the same, so
+ * the context that opened first is the home of all that follow.
+ */
+static grail_gpu_t *home_of(grail_gpu_t *gpu, const grail_ipc_key_t *key)
+{
+    for (const struct mapping *m = newest; m != NULL; m = m->older) {
+        if (m->map.key.owner == key->owner && grail_uuid_equal(&m->map.key.gpu, &key->gpu) &&
+            grail_gpu_device(m->map.gpu) == grail_gpu_device(gpu) && grail_gpu_alive(m->map.gpu))
+            return m->map.gpu;
+    }
+    return gpu;
+}
+
 static struct mapping *lookup(const grail_gpu_t *gpu, const grail_ipc_key_t *key)
 {
     struct mapping *m, *next;
@@ -307,7 +323,8 @@ static struct mapping *lookup(const grail_gpu_t *gpu, const grail_ipc_key_t *key
             continue;
         if (m->map.key.buffer_id != key->buffer_id)
             retire(m);          /* freed by its owner, and allocated anew */
-        else if (m->map.gpu == gpu)
+        else if (m->map.gpu == gpu || (grail_gpu_device(m->map.gpu) == grail_gpu_device(gpu) &&
+                                       grail_gpu_alive(m->map.gpu)))
             return m;
     }
     return NULL;
@@ -350,6 +367,7 @@ static grail_status_t map_new(grail_gpu_t *gpu, const grail_ipc_key_t *key, grai
     evict(grail_options.ipc_cache - 1, key->size < grail_options.ipc_cache_bytes
                                            ? grail_options.ipc_cache_bytes - key->size
                                            : 0);
+    gpu = home_of(gpu, key);
     result = open_or_evict(gpu, key, &address);
     if (result != CUDA_SUCCESS) {
         free(m);

@@ -438,12 +438,15 @@ static grail_status_t launch_move(move_t *m, grail_stream_t *stream, uint64_t bi
     return launch(stream, function, name, blocks, threads, &m->args, &m->args.done, op);
 }
 
-/* A kernel that touches pageable memory ends the context. */
-static bool is_pageable(const void *address)
+/* A kernel that touches pageable memory, or memory of another context, ends its context. */
+static bool out_of_reach(const grail_gpu_t *gpu, const void *address)
 {
     grail_mem_t mem;
 
-    return grail_mem_query(address, &mem) != GRAIL_OK || mem.kind == GRAIL_MEM_HOST;
+    if (grail_mem_query(address, &mem) != GRAIL_OK || mem.kind == GRAIL_MEM_HOST)
+        return true;
+    return (mem.kind == GRAIL_MEM_DEVICE || mem.kind == GRAIL_MEM_IMPORTED) &&
+           mem.context != grail_gpu_context(gpu);
 }
 
 /* A side given by the caller: elements of a layout, or (layout NULL) packed memory. */
@@ -477,8 +480,8 @@ static grail_status_t start(grail_gpu_t *gpu, grail_lane_t lane, const end_t *ds
 
     /* asks for any kernel, so that nothing is uploaded where there are none */
     if (!grail_options.pack_kernels || grail_gpu_kernel(gpu, "grail_move_any") == NULL ||
-        (dst->layout == NULL && is_pageable(dst->memory)) ||
-        (src->layout == NULL && is_pageable(src->memory)))
+        (dst->layout == NULL && out_of_reach(gpu, dst->memory)) ||
+        (src->layout == NULL && out_of_reach(gpu, src->memory)))
         return GRAIL_ERR_UNSUPPORTED;
     stream = grail_stream_pick(gpu, lane);
     if (stream == NULL)

@@ -41,7 +41,8 @@ static grail_status_t start_copy(grail_transfer_t *t, const void *source, size_t
                                   &t->copy);
     /* Own memory in its own context and a mapping made for it; not a pool's or VMM memory, whose
      * access rights a kernel must not violate. */
-    if (t->mem.kind == GRAIL_MEM_DEVICE && t->peer->where != GRAIL_PEER_SELF)
+    if (t->mem.kind == GRAIL_MEM_DEVICE && t->peer->where != GRAIL_PEER_SELF &&
+        t->map->gpu == t->gpu)
         return grail_copy_peer_start(t->gpu, t->data, source, t->length, &t->copy);
     return grail_copy_start(t->gpu, lane, t->data, source, t->length, &t->copy);
 }
@@ -59,7 +60,10 @@ grail_status_t grail_pull_start(grail_transfer_t *transfer, const grail_offer_t 
             grail_stats_fallback(GRAIL_PATH_IPC, why, 1);
         return GRAIL_ERR_UNSUPPORTED;
     }
-    if (strided)
+    /* Kernels reach the mapping from its own context only. */
+    if (transfer->map->gpu != transfer->gpu && (strided || transfer->layout != NULL))
+        status = GRAIL_ERR_UNSUPPORTED;
+    else if (strided)
         status = grail_layout_decode(layout_code, offer->layout_size, &transfer->remote_layout);
     if (status == GRAIL_OK) {
         /* In the sender's numbers the data is at `address`, inside the allocation at key->base; a

@@ -26,13 +26,14 @@ void image_span(image_layout_t l, ptrdiff_t *low, size_t *bytes)
 
     MPI_Type_get_extent(l.type, &lb, &extent);
     MPI_Type_get_true_extent(l.type, &true_lb, &true_extent);
-    first = true_lb;
-    last = true_lb + (l.count - 1) * extent;
-    if (l.count == 0 || true_extent <= 0) {
+    /* the true bounds of a type without data are meaningless */
+    if (image_data(l) == 0) {
         *low = 0;
         *bytes = 0;
         return;
     }
+    first = true_lb;
+    last = true_lb + (l.count - 1) * extent;
     *low = first < last ? first : last;
     *bytes = (size_t)((first < last ? last : first) + true_extent - *low);
 }

@@ -202,5 +202,20 @@ mpi_tests = tests/mpi/host.test \
 	tests/mpi/support.test \
 	tests/mpi/options.test \
 	tests/mpi/bench.test
+
+# Under sanitizers: those that between them run every protocol, every way to send, and the errors.
+mpi_sanitizer_tests = tests/mpi/host.test \
+	tests/mpi/host_ranks.test \
+	tests/mpi/device.test \
+	tests/mpi/datatypes.test \
+	tests/mpi/fallbacks.test \
+	tests/mpi/faults.test \
+	tests/mpi/copies.test \
+	tests/mpi/support.test
+
+if GRAIL_SANITIZERS
+TESTS += $(mpi_sanitizer_tests)
+else
 TESTS += $(mpi_tests)
+endif
 EXTRA_DIST += $(mpi_tests) tests/mpi/lib.sh tests/mpi/masked
