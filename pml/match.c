@@ -10,7 +10,7 @@
 
 /* A message that nobody has posted a receive for. Small payloads are copied to stand behind the
  * structure; a large one stays in the net's memory when the net lets us keep it. */
-enum { STORED_INLINE = 256, STORED_FREE_MAX = 1024 };
+enum { STORED_INLINE = 1024, STORED_FREE_MAX = 1024 };
 
 typedef struct stored_msg {
     grail_msg_t msg;

@@ -117,7 +117,8 @@ void grail_req_clean(grail_req_t *req)
 
 void grail_req_recycle(grail_req_t *req)
 {
-    grail_req_clean(req);
+    if (GRAIL_UNLIKELY(req->convertor_ready || req->handle != 0))
+        grail_req_clean(req);
     if (req->retained) {
         req->retained = false;
         OMPI_DATATYPE_RELEASE(req->datatype);
@@ -143,13 +144,13 @@ static int req_free(ompi_request_t **handle)
 {
     grail_req_t *req = (grail_req_t *)*handle;
 
+    *handle = MPI_REQUEST_NULL;
     grail_pml_lock();
-    if (req->protocol_done)
+    if (GRAIL_LIKELY(req->protocol_done))
         grail_req_recycle(req);
     else
         req->free_called = true;
     grail_pml_unlock();
-    *handle = MPI_REQUEST_NULL;
     return OMPI_SUCCESS;
 }
 

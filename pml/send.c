@@ -278,13 +278,35 @@ static int bsend_start(const grail_send_req_t *original)
 
 /* ---- calls ---- */
 
+/* The rest of send_small() when the net has not sent at once. */
+static __attribute__((noinline)) grail_status_t
+send_small_left(grail_send_req_t *send, const send_args_t *args, bool blocking, grail_peer_t *peer,
+                const grail_net_buffer_t *buffer, grail_status_t status)
+{
+    grail_req_reset(&send->req, blocking);
+    send_fill(send, args);
+    send->req.data = buffer->address;
+    send->req.bytes = buffer->length;
+    send->req.contiguous = true;
+    send->req.on_device = false;
+    send->req.peer = peer;
+    send->status = GRAIL_OK;
+    send->matched = true;
+    send->sent = false;
+    if (status != GRAIL_IN_PROGRESS)
+        return send_refused(send, status);
+    grail_stats_count(GRAIL_SENT, GRAIL_PATH_NET_EAGER, peer->where, buffer->length);
+    send_list(send);
+    return GRAIL_IN_PROGRESS;
+}
+
 /*
  * The common case: a small contiguous host message to a connected peer. Only what the wire needs is
  * written; the request is filled when the net could not send at once. GRAIL_OK: sent.
  * GRAIL_IN_PROGRESS: *left is under way. GRAIL_ERR_UNSUPPORTED: nothing was done, take the long way.
  */
-static inline grail_status_t send_small(const send_args_t *args, bool blocking,
-                                        grail_send_req_t **left)
+static inline __attribute__((always_inline)) grail_status_t
+send_small(const send_args_t *args, bool blocking, grail_send_req_t **left)
 {
     const opal_datatype_t *type = &args->type->super;
     grail_comm_t *state = grail_comm_state(args->comm);
@@ -325,23 +347,8 @@ static inline grail_status_t send_small(const send_args_t *args, bool blocking,
             opal_free_list_return_st(&grail_pml.send_requests, &send->req.ompi.super);
         return GRAIL_OK;
     }
-    grail_req_reset(&send->req, blocking);
-    send_fill(send, args);
-    send->req.data = buffer.address;
-    send->req.bytes = buffer.length;
-    send->req.contiguous = true;
-    send->req.on_device = false;
-    send->req.peer = peer;
-    send->status = GRAIL_OK;
-    send->matched = true;
-    send->sent = false;
     *left = send;
-    if (status == GRAIL_IN_PROGRESS) {
-        grail_stats_count(GRAIL_SENT, GRAIL_PATH_NET_EAGER, peer->where, buffer.length);
-        send_list(send);
-        return GRAIL_IN_PROGRESS;
-    }
-    return send_refused(send, status);
+    return send_small_left(send, args, blocking, peer, &buffer, status);
 }
 
 grail_status_t grail_send_start(grail_send_req_t *send)
