@@ -261,6 +261,10 @@ static void receive_offer(grail_transfer_t *t, const offer_view_t *view)
     grail_control_go(t, GRAIL_CONTROL_GO, t->remote, flags, GRAIL_OK);
 }
 
+/* The net may have completed a send of up to this size although its payload is still to be fetched
+ * (GRAIL_NET_SEND_FAST): then nobody is there to answer. Matters with a small option `chunk` only. */
+enum { COMPLETED_EARLY_MAX = 256 << 10 };
+
 /* A host sender: its data is here, or held by the net. */
 static void receive_data(grail_transfer_t *t, grail_msg_t *msg)
 {
@@ -273,9 +277,14 @@ static void receive_data(grail_transfer_t *t, grail_msg_t *msg)
             grail_feed_data(t, msg->data);
         return;
     }
-    if (t->length <= grail_options.chunk || msg->match.sender == 0) {
+    if (t->length <= grail_options.chunk) {
         t->path = GRAIL_PATH_NET_RNDV;
         grail_feed_token(t, grail_msg_take_token(msg));
+        return;
+    }
+    if (msg->match.sender == 0 || t->length <= COMPLETED_EARLY_MAX) {
+        t->path = GRAIL_PATH_NET_RNDV;
+        grail_feed_whole(t, grail_msg_take_token(msg));
         return;
     }
     t->held = grail_msg_take_token(msg);

@@ -342,6 +342,38 @@ void grail_feed_data(grail_transfer_t *t, const void *data)
     grail_transfer_abort(t, status);
 }
 
+static void whole_done(void *arg, grail_status_t status, size_t length)
+{
+    grail_transfer_t *t = arg;
+
+    (void)length;
+    if (status != GRAIL_OK) {
+        grail_transfer_abort(t, status);
+        return;
+    }
+    t->step = step_feed;
+    grail_transfer_activate(t);
+}
+
+void grail_feed_whole(grail_transfer_t *t, void *token)
+{
+    grail_net_buffer_t buffer = { .address = malloc(t->length), .length = t->length };
+    grail_status_t status;
+
+    if (buffer.address == NULL) {
+        grail_error("out of host memory for a message of %zu bytes from %s", t->length,
+                    grail_peer_string(t->peer));
+        grail_net_drop(grail_pml.net, token);
+        grail_transfer_abort(t, GRAIL_ERR_NO_MEMORY);
+        return;
+    }
+    t->rest = buffer.address;
+    t->rest_offset = 0;
+    status = grail_net_fetch(grail_pml.net, token, &buffer, whole_done, t);
+    if (status != GRAIL_IN_PROGRESS)
+        whole_done(t, status, t->length);
+}
+
 void grail_feed_token(grail_transfer_t *t, void *token)
 {
     grail_piece_t *piece = grail_piece_new(t, 0, t->length);

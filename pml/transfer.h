@@ -173,6 +173,9 @@ grail_net_verdict_t grail_pipeline_chunk(grail_transfer_t *transfer,
  * staging chunk (`token`): bring it into the device buffer. */
 void grail_feed_data(grail_transfer_t *transfer, const void *data);
 void grail_feed_token(grail_transfer_t *transfer, void *token);
+/* The same for a longer rendezvous whose sender cannot be asked for a pipeline: through a buffer of
+ * its length in ordinary memory. */
+void grail_feed_whole(grail_transfer_t *transfer, void *token);
 
 /* path_eager.c */
 grail_status_t grail_eager_send(grail_transfer_t *transfer);

@@ -211,7 +211,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_TYPE:
         if (!parse_type(arg, o))
             return bad(state, "type", arg,
-                       "contig, vector:BLOCK:STRIDE (STRIDE at least BLOCK) or face:0..2[:ELEMENT]");
+                       "contig, vector:BLOCK:STRIDE (STRIDE not below BLOCK), face:0..2[:ELEMENT]");
         return 0;
     case KEY_FORMAT:
         if (strcmp(arg, "csv") != 0 && strcmp(arg, "table") != 0)

@@ -94,7 +94,7 @@ const gpu_driver_t *gpu_driver_if_open(void);
 const char *gpu_why(void);
 
 /** Make device (local_rank modulo the device count) this process's own, its primary context
- *  current. Called by gpu_buf_alloc() with the rank of gpu_set_local_rank() if not called before. */
+ *  current. gpu_buf_alloc() calls it with the rank of gpu_set_local_rank() if nobody has. */
 int gpu_select(int local_rank);
 /** Remember the local rank without opening the driver. */
 void gpu_set_local_rank(int local_rank);

@@ -91,8 +91,8 @@ static int cuda_says(CUresult result, const char *call, char kind)
 {
     bool absent = result == CUDA_ERROR_NOT_SUPPORTED;
 
-    return gpu_because(absent ? GPU_UNSUPPORTED : GPU_FAILED, "%s: %s: %s", gpu_kind_name(kind), call,
-                       gpu_error_name(result));
+    return gpu_because(absent ? GPU_UNSUPPORTED : GPU_FAILED, "%s: %s: %s", gpu_kind_name(kind),
+                       call, gpu_error_name(result));
 }
 
 static int attribute(int device, CUdevice_attribute which)
@@ -238,7 +238,8 @@ static int alloc_vmm(gpu_buf_t *b)
 
     if (!cu->cuMemCreate || !cu->cuMemGetAllocationGranularity || !cu->cuMemAddressReserve ||
         !attribute(b->device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
-        return gpu_because(GPU_UNSUPPORTED, "device %d has no virtual memory management", b->device);
+        return gpu_because(GPU_UNSUPPORTED, "device %d has no virtual memory management",
+                           b->device);
     if (b->kind != 'X' &&
         !attribute(b->device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
         return gpu_because(GPU_UNSUPPORTED, "device %d exports no file descriptors", b->device);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Messages over 2 and 4 GiB, counted in a larger type. Arguments: gibibytes (4); "one" for one of the
- * three types only. Skipped where the memory is short.
+ * Messages over 2 and 4 GiB, counted in a larger type. Arguments: gibibytes (4); "one" for one of
+ * the three types only. Skipped where the memory is short.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Communicators made and freed 10,000 times without growth, with messages in them; and messages to a
- * communicator whose receiver is late to make it.
+ * Communicators made and freed 10,000 times without growth, with messages in them; and messages to
+ * a communicator whose receiver is late to make it.
  */
 #include <stdlib.h>
 

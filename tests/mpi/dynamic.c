@@ -23,8 +23,8 @@ static void echo(MPI_Comm comm, int remote, bool first, gpu_buf_t *buffer)
             MPI_OK(MPI_Send(buffer->ptr, n, MPI_BYTE, remote, TAG, comm));
         } else {
             mt_clear(buffer);
-            MPI_OK(MPI_Recv(buffer->ptr, (int)LARGEST, MPI_BYTE, i < SIZES ? MPI_ANY_SOURCE : remote,
-                            TAG, comm, &status));
+            MPI_OK(MPI_Recv(buffer->ptr, (int)LARGEST, MPI_BYTE,
+                            i < SIZES ? MPI_ANY_SOURCE : remote, TAG, comm, &status));
             mt_expect_status(&status, remote, TAG, (size_t)n);
             mt_expect_message(buffer, i, (size_t)n);
         }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Typed messages checked byte by byte (image_lib.h). */
 #include "tests/mpi/image_lib.h"
 
 #include <stdio.h>
@@ -171,8 +172,8 @@ static bool receive(image_layout_t from, image_layout_t to, uint64_t seed, image
         MPI_OK(MPI_Recv(buffer.ptr - low, to.count, to.type, mt_peer, TAG, mt_world, &status));
     }
     snprintf(types, sizeof(types), "%s to %s, %zu bytes",
-             from.type == MPI_PACKED ? "packed" : "typed", to.type == MPI_PACKED ? "packed" : "typed",
-             image_data(from));
+             from.type == MPI_PACKED ? "packed" : "typed",
+             to.type == MPI_PACKED ? "packed" : "typed", image_data(from));
     ok = compare(want, span, types) && mt_expect_status(&status, mt_peer, TAG, image_data(from));
     free(source);
     free(packed);

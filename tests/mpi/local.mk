@@ -18,6 +18,7 @@ mpi_programs = tests/mpi/big \
 	tests/mpi/errors \
 	tests/mpi/exhausted \
 	tests/mpi/faults \
+	tests/mpi/freed_early \
 	tests/mpi/intercomm \
 	tests/mpi/kinds \
 	tests/mpi/no_gpu_memory \
@@ -97,6 +98,11 @@ tests_mpi_faults_SOURCES = tests/mpi/faults.c
 tests_mpi_faults_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_faults_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_faults_LDADD = $(GRAIL_MPITEST_LIBS)
+
+tests_mpi_freed_early_SOURCES = tests/mpi/freed_early.c
+tests_mpi_freed_early_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
+tests_mpi_freed_early_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
+tests_mpi_freed_early_LDADD = $(GRAIL_MPITEST_LIBS)
 
 tests_mpi_intercomm_SOURCES = tests/mpi/intercomm.c
 tests_mpi_intercomm_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
@@ -208,7 +214,6 @@ mpi_sanitizer_tests = tests/mpi/host.test \
 	tests/mpi/host_ranks.test \
 	tests/mpi/device.test \
 	tests/mpi/datatypes.test \
-	tests/mpi/fallbacks.test \
 	tests/mpi/faults.test \
 	tests/mpi/copies.test \
 	tests/mpi/support.test
@@ -218,4 +223,4 @@ TESTS += $(mpi_sanitizer_tests)
 else
 TESTS += $(mpi_tests)
 endif
-EXTRA_DIST += $(mpi_tests) tests/mpi/lib.sh tests/mpi/masked
+EXTRA_DIST += $(mpi_tests) tests/mpi/lib.sh tests/mpi/masked tests/gpu/run

@@ -159,8 +159,8 @@ static void posted_order(void)
         for (int r = 0; r < N; r++) {
             mt_clear(&slots[1][r]);
             MPI_OK(MPI_Irecv(slots[1][r].ptr, (int)LARGEST, MPI_BYTE,
-                             r % 2 ? MPI_ANY_SOURCE : mt_peer, tags[r] == ANY ? MPI_ANY_TAG : tags[r],
-                             mt_world, &requests[r]));
+                             r % 2 ? MPI_ANY_SOURCE : mt_peer,
+                             tags[r] == ANY ? MPI_ANY_TAG : tags[r], mt_world, &requests[r]));
         }
         mt_sync_peer();
         MPI_OK(MPI_Waitall(N, requests, statuses));

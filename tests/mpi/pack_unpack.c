@@ -39,7 +39,8 @@ static void end(void)
     mt_end();
 }
 
-static void expect_bytes(const gpu_buf_t *buf, const unsigned char *want, size_t n, const char *what)
+static void expect_bytes(const gpu_buf_t *buf, const unsigned char *want, size_t n,
+                         const char *what)
 {
     unsigned char *have = malloc(n ? n : 1);
 

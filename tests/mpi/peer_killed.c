@@ -111,8 +111,8 @@ static void stream(const gpu_buf_t *b, bool both)
             survive(MPI_Irecv(b->ptr + ((size_t)i + WINDOW) * bytes, (int)bytes, MPI_BYTE, mt_peer,
                               1, mt_world, &requests[n++]));
         for (int i = 0; i < WINDOW && (both || mt_sending); i++)
-            survive(MPI_Isend(b->ptr + (size_t)i * bytes, (int)bytes, MPI_BYTE, mt_peer, 1, mt_world,
-                              &requests[n++]));
+            survive(MPI_Isend(b->ptr + (size_t)i * bytes, (int)bytes, MPI_BYTE, mt_peer, 1,
+                              mt_world, &requests[n++]));
         for (int i = 0; i < n; i++)
             survive(MPI_Wait(&requests[i], MPI_STATUS_IGNORE));
     }
