@@ -71,7 +71,7 @@ static bool can_offer_map(grail_transfer_t *t, const grail_device_peer_t *peer,
     if (grail_ipc_export(&t->mem, key, &why) == GRAIL_OK)
         return true;
     if (why != NULL)
-        grail_stats_fallback(GRAIL_PATH_IPC, why, 0);
+        grail_stats_fallback(GRAIL_PATH_IPC, why, t->mem.exportable);
     return false;
 }
 
