@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Finds out whether the process uses CUDA, and fills the driver table when it does. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE     /* dl_iterate_phdr */
-#endif
-
 #include "cuda-aware/driver.h"
 
 #include <dlfcn.h>

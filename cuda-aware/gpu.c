@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The table of CUDA contexts in use, with their streams, completion words and kernels. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE     /* MAP_ANONYMOUS */
-#endif
-
 #include "cuda-aware/gpu.h"
 
 #include <errno.h>
@@ -449,7 +445,7 @@ static void destroy(grail_gpu_t *gpu)
 {
     bool usable = !grail_cuda_gone() && grail_gpu_enter(gpu) == CUDA_SUCCESS;
 
-    grail_resident_fini(gpu);
+    grail_resident_fini(gpu, usable);
     for (int lane = 0; lane < GRAIL_LANE_COUNT; ++lane) {
         for (int i = 0; i < STREAMS_MAX; ++i) {
             grail_stream_t *stream = gpu->streams[lane][i];

@@ -54,6 +54,11 @@ GRAIL_API grail_status_t grail_ipc_map(grail_gpu_t *gpu, const grail_ipc_key_t *
                                        grail_ipc_map_t **map, const char **why);
 GRAIL_API void grail_ipc_release(grail_ipc_map_t *map);
 
+/* Why memory of this owner and GPU is not mapped any more, whatever allocation: it was refused, and
+ * will be. NULL: it may be tried. */
+GRAIL_API const char *grail_ipc_blocked(const grail_gpu_t *gpu, uint64_t owner,
+                                        const CUuuid *remote);
+
 /* The owner freed it, or is gone (base 0: all of that owner). In use: closed at release. */
 GRAIL_API void grail_ipc_forget(uint64_t owner, uint64_t base, uint64_t buffer_id);
 
@@ -69,9 +74,12 @@ typedef enum grail_p2p_state { GRAIL_P2P_UNKNOWN, GRAIL_P2P_GOOD, GRAIL_P2P_BAD 
 /* Known result for memory on GPU `remote` used by `gpu` */
 GRAIL_API grail_p2p_state_t grail_p2p_state(grail_gpu_t *gpu, const CUuuid *remote,
                                             const char **why);
-/* Maps `probe` of the owner, copies it to this GPU and to the host, and compares the pattern. The
- * result is kept per pair of GPUs; BAD sets `why` (e.g. "PCIe ACS or an IOMMU damages peer traffic:
- * disable ACS on the switches or set GRAIL_IPC=off"). */
+/*
+ * Maps `probe` of the owner, copies it to this GPU and to the host, and compares the pattern. What
+ * the data shows is kept per pair of GPUs; BAD sets `why` (e.g. "PCIe ACS or an IOMMU damages peer
+ * traffic: disable ACS on the switches or set GRAIL_IPC=off"). A refusal to map says something about
+ * this owner only: BAD when it is lasting (grail_ipc_blocked()), else UNKNOWN, with `why`.
+ */
 GRAIL_API grail_p2p_state_t grail_p2p_prove(grail_gpu_t *gpu, const grail_ipc_key_t *probe,
                                             const char **why);
 

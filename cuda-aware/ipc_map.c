@@ -240,22 +240,29 @@ static const char *why_open_failed(const grail_gpu_t *gpu, const grail_ipc_key_t
                   "containers, give them one IPC and PID namespace (--ipc=host --pid=host)", name);
 }
 
-static struct blocked *block_of(const grail_gpu_t *gpu, const grail_ipc_key_t *key)
+static struct blocked *block_of(const grail_gpu_t *gpu, uint64_t owner, const CUuuid *remote)
 {
     struct blocked *b;
 
     for (b = blocks; b != NULL; b = b->next) {
-        if (b->owner == key->owner && b->device == grail_gpu_device(gpu) &&
-            grail_uuid_equal(&b->remote, &key->gpu))
+        if (b->owner == owner && b->device == grail_gpu_device(gpu) &&
+            grail_uuid_equal(&b->remote, remote))
             return b;
     }
     return NULL;
 }
 
+const char *grail_ipc_blocked(const grail_gpu_t *gpu, uint64_t owner, const CUuuid *remote)
+{
+    const struct blocked *b = block_of(gpu, owner, remote);
+
+    return b != NULL ? b->why : NULL;
+}
+
 static void note_failure(const grail_gpu_t *gpu, const grail_ipc_key_t *key, bool certain,
                          const char *why)
 {
-    struct blocked *b = block_of(gpu, key);
+    struct blocked *b = block_of(gpu, key->owner, &key->gpu);
 
     if (b == NULL) {
         b = calloc(1, sizeof(*b));
@@ -349,7 +356,7 @@ static grail_status_t map_local(grail_gpu_t *gpu, const grail_ipc_key_t *key,
 static grail_status_t map_new(grail_gpu_t *gpu, const grail_ipc_key_t *key, grail_ipc_map_t **map,
                               const char **why)
 {
-    struct blocked *block = block_of(gpu, key);
+    struct blocked *block = block_of(gpu, key->owner, &key->gpu);
     struct mapping *m, **bucket;
     CUdeviceptr address;
     CUresult result;

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Asks CUDA what a pointer is, and remembers which addresses are host memory. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE     /* syscall */
-#endif
-
 #include "cuda-aware/memory.h"
 
 #include <errno.h>
@@ -300,6 +296,17 @@ bool grail_mem_still_valid(const grail_mem_t *mem)
     if (mem->buffer_id != 0)
         return a.buffer_id == mem->buffer_id;
     return a.base == mem->base && a.size == mem->size;
+}
+
+bool grail_mem_identify(const void *address, uint64_t *id)
+{
+    struct attributes a;
+
+    *id = 0;
+    if (!grail_cuda_ready() || ask(address, ALL, &a) != CUDA_SUCCESS)
+        return true;        /* whoever uses the memory gets the error, and tells it */
+    *id = a.buffer_id;
+    return on_device(&a);
 }
 
 const char *grail_mem_kind_name(grail_mem_kind_t kind)

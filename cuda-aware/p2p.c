@@ -289,13 +289,17 @@ grail_p2p_state_t grail_p2p_prove(grail_gpu_t *gpu, const grail_ipc_key_t *probe
         return GRAIL_P2P_BAD;
     }
     status = grail_ipc_map(gpu, probe, &map, &reason);
-    if (status != GRAIL_OK)
-        return keep(gpu, &probe->gpu, GRAIL_P2P_BAD,
-                    reason != NULL ? reason : "the peer's memory cannot be mapped", why);
+    if (status != GRAIL_OK) {
+        *why = reason != NULL ? reason : "the peer's memory cannot be mapped";
+        return grail_ipc_blocked(gpu, probe->owner, &probe->gpu) != NULL ? GRAIL_P2P_BAD
+                                                                         : GRAIL_P2P_UNKNOWN;
+    }
     status = examine(gpu, map, probe->reserved, &same);
     grail_ipc_release(map);
-    if (status == GRAIL_ERR_NO_MEMORY || status == GRAIL_ERR_NO_DEVICE_MEMORY)
+    if (status == GRAIL_ERR_NO_MEMORY || status == GRAIL_ERR_NO_DEVICE_MEMORY) {
+        *why = "no memory to prove the way between these two GPUs: free GPU memory";
         return GRAIL_P2P_UNKNOWN;
+    }
     if (status != GRAIL_OK)
         return keep(gpu, &probe->gpu, GRAIL_P2P_BAD,
                     "copies from the peer's GPU fail (the error is logged above): check the GPUs "

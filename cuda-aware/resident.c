@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Host side of the resident helper kernel. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE     /* MAP_ANONYMOUS */
-#endif
-
 #include "cuda-aware/resident.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "cuda-aware/gpu_internal.h"
 #include "cuda-aware/kernels/resident.h"
@@ -15,7 +12,16 @@
 #include "runtime/log.h"
 #include "runtime/options.h"
 
-enum { PAGE = 4096, POLLS_PER_QUERY = 4096 };
+enum {
+    PAGE = 4096,
+    POLLS_PER_QUERY = 4096,
+    STREAK = 4,                 /* copies that must follow each other before the first launch */
+    USEFUL = 4,                 /* copies that a launch should serve */
+    BACKOFF_MAX = 8             /* the streak grows up to 4 << 8 */
+};
+
+/* Values of option `resident` */
+enum { OFF, AUTO, ON };
 
 /* Lives in the pinned page: command slots first, then the words, each in its own cache line. */
 typedef struct shared_page {
@@ -26,23 +32,105 @@ typedef struct shared_page {
 
 _Static_assert(sizeof(shared_page_t) <= PAGE, "one page is pinned");
 
-typedef struct grail_resident {
-    struct grail_resident *next;
+struct grail_resident {
+    grail_resident_t *next;
     grail_gpu_t *gpu;
-    grail_stream_t *stream;
+    bool broken;                /* could not be set up: never tried again */
+    grail_stream_t *stream;     /* NULL until the first launch */
     shared_page_t *page;
     CUdeviceptr page_device;
     CUfunction kernel;
     uint32_t number;            /* of the last command given */
-    uint32_t launch;            /* of the last kernel started */
-    bool broken;                /* could not be set up: never tried again */
-} grail_resident_t;
+    uint32_t launch;            /* of the last kernel started; 0: none yet */
+
+    /* policy of `auto` */
+    uint64_t last_ns;           /* when the last copy began, by this way or another */
+    unsigned streak;            /* copies that each began soon after the one before */
+    unsigned served;            /* commands since the last launch */
+    unsigned backoff;
+    bool judged;                /* the last launch has been, by what it served */
+};
 
 static grail_resident_t *residents;
 
+static bool has_ended(const grail_resident_t *r)
+{
+    return r->launch == 0 || r->page->ended == r->launch;
+}
+
+/* ---- whether to use one ---- */
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t linger_ns(void)
+{
+    return (uint64_t)(grail_options.resident_linger * 1000);
+}
+
+/* Its kernel, stream and memory come with the first launch. */
+static grail_resident_t *find_or_create(grail_gpu_t *gpu)
+{
+    grail_resident_t *r;
+
+    for (r = residents; r != NULL; r = r->next) {
+        if (r->gpu == gpu)
+            return r->broken ? NULL : r;
+    }
+    r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        return NULL;
+    r->gpu = gpu;
+    r->next = residents;
+    residents = r;
+    return r;
+}
+
+/* A launch would be needed: do copies come so closely that it will serve several? */
+static bool launch_pays(grail_resident_t *r, bool soon)
+{
+    if (!r->judged && r->launch != 0) {
+        r->judged = true;
+        r->streak = 0;
+        if (r->served >= USEFUL)
+            r->backoff = 0;
+        else if (r->backoff < BACKOFF_MAX)
+            r->backoff++;
+    }
+    r->streak = soon ? r->streak + 1 : 0;
+    return r->streak >= (unsigned)STREAK << r->backoff;
+}
+
+grail_resident_t *grail_resident_pick(grail_gpu_t *gpu, grail_lane_t lane, size_t length)
+{
+    grail_resident_t *r;
+    uint64_t now;
+    bool soon;
+
+    /* Between host and device the copy engine wins as soon as copies overlap: only on request. */
+    if (grail_options.resident == OFF || length > grail_options.resident_max ||
+        (lane != GRAIL_LANE_PEER && grail_options.resident != ON))
+        return NULL;
+    r = find_or_create(gpu);
+    if (r == NULL)
+        return NULL;
+    now = now_ns();
+    soon = now - r->last_ns < linger_ns();
+    r->last_ns = now;
+    return !has_ended(r) || grail_options.resident == ON || launch_pays(r, soon) ? r : NULL;
+}
+
+/* ---- commands ---- */
+
 static grail_status_t map_page(grail_resident_t *r)
 {
-    void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                      -1, 0);
     CUresult result;
 
     if (page == MAP_FAILED)
@@ -65,36 +153,25 @@ static grail_status_t map_page(grail_resident_t *r)
     return GRAIL_OK;
 }
 
-/* NULL when the context cannot have one (told once). */
-static grail_resident_t *find_or_create(grail_gpu_t *gpu)
+static bool prepare(grail_resident_t *r)
 {
-    grail_resident_t *r;
+    grail_stream_t *stream = NULL;
 
-    for (r = residents; r != NULL; r = r->next) {
-        if (r->gpu == gpu)
-            return r->broken ? NULL : r;
-    }
-    r = calloc(1, sizeof(*r));
-    if (r == NULL)
-        return NULL;
-    r->gpu = gpu;
-    r->next = residents;
-    residents = r;
-    r->kernel = grail_gpu_kernel(gpu, "grail_resident");
-    r->stream = r->kernel != NULL ? grail_stream_pick(gpu, GRAIL_LANE_RESIDENT) : NULL;
-    if (r->stream == NULL || map_page(r) != GRAIL_OK) {
+    if (GRAIL_LIKELY(r->stream != NULL))
+        return true;
+    r->kernel = grail_gpu_kernel(r->gpu, "grail_resident");
+    if (r->kernel != NULL)
+        stream = grail_stream_pick(r->gpu, GRAIL_LANE_RESIDENT);
+    if (stream == NULL || map_page(r) != GRAIL_OK) {
         r->broken = true;
         grail_info("the resident helper is not available on %s: small copies are launched one by "
-                   "one", grail_gpu_name(gpu));
-        return NULL;
+                   "one",
+                   grail_gpu_name(r->gpu));
+        return false;
     }
-    r->stream->resident = r;
-    return r;
-}
-
-static bool has_ended(const grail_resident_t *r)
-{
-    return r->launch == 0 || r->page->ended == r->launch;
+    stream->resident = r;
+    r->stream = stream;
+    return true;
 }
 
 /* A thread for each 128 bytes of the largest copy: 64 KiB by 512 threads take 4.7 us (H200), and
@@ -115,7 +192,7 @@ static grail_status_t launch(grail_resident_t *r)
         .commands = r->page_device,
         .done = r->page_device + offsetof(shared_page_t, done),
         .ended = r->page_device + offsetof(shared_page_t, ended),
-        .linger_ns = (uint64_t)(grail_options.resident_linger * 1000),
+        .linger_ns = linger_ns(),
         .first = r->page->done + 1,
         .launch = r->launch + 1
     };
@@ -135,6 +212,8 @@ static grail_status_t launch(grail_resident_t *r)
         return grail_cuda_fail(result, "launching the resident helper kernel");
     }
     r->launch = args.launch;
+    r->served = 0;
+    r->judged = false;
     return GRAIL_OK;
 }
 
@@ -143,14 +222,13 @@ static bool fits(const void *address)
     return (uint64_t)(uintptr_t)address >> 48 == 0;
 }
 
-grail_status_t grail_resident_start(grail_gpu_t *gpu, void *dst, const void *src, size_t length,
+grail_status_t grail_resident_start(grail_resident_t *r, void *dst, const void *src, size_t length,
                                     grail_copy_t *op)
 {
-    grail_resident_t *r = find_or_create(gpu);
     volatile grail_resident_command_t *command;
     uint64_t tag;
 
-    if (r == NULL || !fits(dst) || !fits(src) ||
+    if (!fits(dst) || !fits(src) || !prepare(r) || r->stream->failed != CUDA_SUCCESS ||
         r->number - r->page->done >= GRAIL_RESIDENT_SLOTS)
         return GRAIL_ERR_UNSUPPORTED;
     r->number++;
@@ -166,6 +244,7 @@ grail_status_t grail_resident_start(grail_gpu_t *gpu, void *dst, const void *src
         r->number--;
         return GRAIL_ERR_UNSUPPORTED;
     }
+    r->served++;
     op->word = &r->page->done;
     op->ticket = r->number;
     op->polls = 0;
@@ -181,6 +260,7 @@ grail_status_t grail_resident_test(grail_copy_t *op)
     if (op->stream->failed != CUDA_SUCCESS)
         return GRAIL_ERR_CUDA;
     if (has_ended(r)) {
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);    /* `ended` before the look at what is done */
         if ((int32_t)(r->page->done - op->ticket) >= 0)
             return GRAIL_OK;
         return launch(r) == GRAIL_OK ? GRAIL_IN_PROGRESS : GRAIL_ERR_CUDA;
@@ -198,22 +278,22 @@ grail_status_t grail_resident_test(grail_copy_t *op)
     return grail_cuda_fail(result, "a small copy by the resident helper kernel");
 }
 
-void grail_resident_fini(grail_gpu_t *gpu)
+void grail_resident_fini(grail_gpu_t *gpu, bool usable)
 {
-    grail_resident_t **link, *r;
+    grail_resident_t **link = &residents, *r;
 
-    for (link = &residents; (r = *link) != NULL; link = &r->next) {
-        if (r->gpu != gpu)
+    while ((r = *link) != NULL) {
+        if (r->gpu != gpu) {
+            link = &r->next;
             continue;
+        }
         *link = r->next;
-        if (r->page != NULL && grail_gpu_enter(gpu) == CUDA_SUCCESS) {
+        /* Of a context that is gone a kernel may still write: its page stays. */
+        if (r->page != NULL && usable) {
             (void)grail_cuda.StreamSynchronize(r->stream->handle);
             (void)grail_cuda.MemHostUnregister(r->page);
-            grail_gpu_leave(gpu);
-        }
-        if (r->page != NULL)
             munmap(r->page, PAGE);
+        }
         free(r);
-        return;
     }
 }

@@ -213,16 +213,29 @@ void grail_slots_detach(grail_slots_view_t *view)
     }
 }
 
+static void retire_view(grail_slots_view_t *view)
+{
+    if (view->users == 0)
+        close_view(view);
+    else
+        view->doomed = true;
+}
+
 void grail_slots_close_peer(const grail_slots_ticket_t *ticket)
 {
     for (grail_slots_view_t *view = views, *next; view != NULL; view = next) {
         next = view->next;
-        if (!same_slots(&view->ticket, ticket))
-            continue;
-        if (view->users == 0)
-            close_view(view);
-        else
-            view->doomed = true;
+        if (same_slots(&view->ticket, ticket))
+            retire_view(view);
+    }
+}
+
+void grail_slots_close_rings(uint64_t owner)
+{
+    for (grail_slots_view_t *view = views, *next; view != NULL; view = next) {
+        next = view->next;
+        if (view->ticket.where == GRAIL_SLOTS_RING && view->ticket.u.ring.owner == owner)
+            retire_view(view);
     }
 }
 

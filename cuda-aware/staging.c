@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The pool of private pinned chunks, and the limits of all bounce memory. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE     /* MAP_ANONYMOUS, MADV_HUGEPAGE */
-#endif
-
 #include <stdlib.h>
 #include <sys/mman.h>
 

@@ -63,6 +63,8 @@ GRAIL_API const void *grail_slots_at(const grail_slots_view_t *view, uint32_t in
 GRAIL_API void grail_slots_detach(grail_slots_view_t *view);
 /* The peer is gone or goes away: close the view of its slots, now or at the last detach. */
 GRAIL_API void grail_slots_close_peer(const grail_slots_ticket_t *ticket);
+/* The same for all rings of the owner of device memory (grail_ipc_key_t). */
+GRAIL_API void grail_slots_close_rings(uint64_t owner);
 
 /* What is held now: pinned host memory (own and peers' segments) and device memory, in bytes. */
 GRAIL_API void grail_staging_bytes(size_t *pinned, size_t *device);

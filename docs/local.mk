@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Documentation, and the page that is generated from the table of options.
 
-dist_doc_DATA += docs/user-guide.md docs/options.md docs/internals.md docs/performance.md
+dist_doc_DATA += docs/user-guide.md docs/options.md docs/internals.md docs/performance.md \
+	docs/conformance.md
 
 noinst_PROGRAMS += docs/print-options
 docs_print_options_SOURCES = docs/print-options.c

@@ -67,7 +67,7 @@ AC_DEFUN([GRAIL_CHECK_FLAGS], [
     GRAIL_MCX16=
     AS_CASE([$host_cpu], [x86_64], [GRAIL_MCX16=-mcx16])
 
-    GRAIL_SANITIZE=
+    GRAIL_SANITIZE= GRAIL_SANITIZER_LIBRARY=
     AS_IF([test "x$enable_sanitizers" = xyes], [
         GRAIL_SANITIZE="-fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined"
         grail_saved_CFLAGS=$CFLAGS
@@ -75,10 +75,12 @@ AC_DEFUN([GRAIL_CHECK_FLAGS], [
         AC_LINK_IFELSE([AC_LANG_PROGRAM()], [],
             [AC_MSG_ERROR([the compiler cannot link with -fsanitize=address,undefined; install libasan (Debian: libgcc-12-dev or the one of your gcc), or configure without --enable-sanitizers])])
         CFLAGS=$grail_saved_CFLAGS
+        GRAIL_SANITIZER_LIBRARY=`$CC -print-file-name=libasan.so`
         AC_DEFINE([GRAIL_SANITIZERS], [1], [Built with AddressSanitizer and UndefinedBehaviorSanitizer])])
     AM_CONDITIONAL([GRAIL_SANITIZERS], [test "x$enable_sanitizers" = xyes])
 
     AC_SUBST([GRAIL_WARNINGS])
     AC_SUBST([GRAIL_MCX16])
     AC_SUBST([GRAIL_SANITIZE])
+    AC_SUBST([GRAIL_SANITIZER_LIBRARY])
 ])

@@ -91,6 +91,12 @@ bool grail_choice_eager(size_t length, bool can_offer_map, bool gdr, const grail
     return !can_offer_map && length <= opt->eager_device;
 }
 
+bool grail_choice_late(size_t length, const grail_options_t *opt)
+{
+    return opt->path == 0 && opt->eager_wait > 0 && length <= opt->eager_device &&
+           length <= opt->chunk;
+}
+
 size_t grail_choice_piece(size_t length, grail_path_t path, size_t slot_size,
                           const grail_options_t *opt)
 {

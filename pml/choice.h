@@ -32,6 +32,9 @@ grail_path_t grail_choice_path(const grail_choice_t *in, grail_path_t from,
 /* Sender: send this device message at once through host memory, rather than offer it? */
 bool grail_choice_eager(size_t length, bool can_offer_map, bool gdr, const grail_options_t *opt);
 
+/* Is an offered message of this length replaced by its data when its receive is late? */
+bool grail_choice_late(size_t length, const grail_options_t *opt);
+
 /* Bytes per piece of a two-stage pipeline: balances the fixed cost of a piece against the fill of
  * the pipeline (k pieces cost (k + 1)(f + L / k b), least at k = sqrt(L / f b)). */
 size_t grail_choice_piece(size_t length, grail_path_t path, size_t slot_size,

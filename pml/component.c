@@ -157,12 +157,14 @@ static mca_pml_base_module_t *component_init(int *priority, bool progress_thread
         .handlers = {
             [GRAIL_MSG_MATCH] = grail_match_handler,
             [GRAIL_MSG_CONTROL] = grail_control_handler,
-            [GRAIL_MSG_CHUNK] = grail_chunk_handler
+            [GRAIL_MSG_CHUNK] = grail_chunk_handler,
+            [GRAIL_MSG_BRIEF] = grail_brief_handler
         },
         .on_error = net_error,
         .threads = mpi_threads,
         .processes = (unsigned)ompi_proc_world_size(),
-        .processes_on_node = opal_process_info.num_local_peers + 1
+        .processes_on_node = opal_process_info.num_local_peers + 1,
+        .first_on_node = opal_process_info.my_local_rank == 0
     };
 
     (void)progress_threads;
@@ -207,7 +209,7 @@ static int component_finalize(void)
     grail_hooks_remove();
     if (grail_pml.enabled)
         opal_progress_unregister(grail_pml_progress);
-    grail_device_fini();
+    grail_device_leave();
     while ((msg = TAILQ_FIRST(&grail_pml.orphans)) != NULL) {
         TAILQ_REMOVE(&grail_pml.orphans, msg, by_source);
         grail_msg_free(msg);
@@ -217,6 +219,7 @@ static int component_finalize(void)
         grail_types_fini();
     grail_net_close(grail_pml.net);
     grail_pml.net = NULL;
+    grail_device_fini();
     grail_peer_fini();
     if (grail_pml.enabled)
         grail_requests_fini();

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Per-datatype objects and the host pack/unpack that the net walks non-contiguous data with. */
+/* Per-datatype objects, and the net's view of data that is not contiguous. */
 #include "pml/datatype.h"
 
 #include <stdlib.h>
 
 #include "cuda-aware/layout.h"
 #include "pml/pml_grail.h"
+#include "pml/walk.h"
 #include "runtime/log.h"
 
 static grail_pml_type_t *predefined;
@@ -13,114 +14,39 @@ static grail_pml_type_t *predefined;
 /* Released datatypes' objects that wait for a thread that holds the PML's lock. */
 static grail_pml_type_t *released;
 
-/* One transfer's walk over elements in host memory. */
-typedef struct grail_walk {
-    struct grail_walk *next_free;
-    ompi_datatype_t *datatype;
-    opal_convertor_t convertor;
-    size_t count;
-    void *buffer;
-} grail_walk_t;
-
-static grail_walk_t *free_walks;
-
-static grail_walk_t *walk_new(ompi_datatype_t *datatype, void *buffer, size_t count)
-{
-    grail_walk_t *walk = free_walks;
-
-    if (walk != NULL) {
-        free_walks = walk->next_free;
-    } else {
-        walk = malloc(sizeof(*walk));
-        if (walk == NULL) {
-            grail_error("out of host memory for a datatype's pack state");
-            return NULL;
-        }
-        OBJ_CONSTRUCT(&walk->convertor, opal_convertor_t);
-    }
-    OMPI_DATATYPE_RETAIN(datatype);
-    walk->datatype = datatype;
-    walk->count = count;
-    walk->buffer = buffer;
-    return walk;
-}
+/* ---- the net's walk over elements in host memory ---- */
 
 static void *walk_start_pack(void *context, const void *buffer, size_t count)
 {
-    ompi_datatype_t *datatype = context;
-    grail_walk_t *walk = walk_new(datatype, (void *)(uintptr_t)buffer, count);
-
-    if (walk != NULL)
-        opal_convertor_copy_and_prepare_for_send(grail_ompi_convertor(), &datatype->super, count,
-                                                 buffer, 0, &walk->convertor);
-    return walk;
+    return grail_walk_new(context, buffer, count, true);
 }
 
 static void *walk_start_unpack(void *context, void *buffer, size_t count)
 {
-    ompi_datatype_t *datatype = context;
-    grail_walk_t *walk = walk_new(datatype, buffer, count);
-
-    if (walk != NULL)
-        opal_convertor_copy_and_prepare_for_recv(grail_ompi_convertor(), &datatype->super, count,
-                                                 buffer, 0, &walk->convertor);
-    return walk;
+    return grail_walk_new(context, buffer, count, false);
 }
 
 static size_t walk_packed_size(void *state)
 {
-    grail_walk_t *walk = state;
-    size_t size;
-
-    opal_convertor_get_packed_size(&walk->convertor, &size);
-    return size;
+    return grail_walk_size(state);
 }
 
 static size_t walk_pack(void *state, size_t offset, void *dst, size_t max)
 {
-    grail_walk_t *walk = state;
-    struct iovec iov = {.iov_base = dst, .iov_len = max};
-    uint32_t pieces = 1;
-    size_t length = max;
-
-    opal_convertor_set_position(&walk->convertor, &offset);
-    opal_convertor_pack(&walk->convertor, &iov, &pieces, &length);
-    return length;
+    return grail_walk_pack(state, offset, dst, max);
 }
 
 static grail_status_t walk_unpack(void *state, size_t offset, const void *src, size_t length)
 {
-    grail_walk_t *walk = state;
-    struct iovec iov = {.iov_base = (void *)(uintptr_t)src, .iov_len = length};
-    uint32_t pieces = 1;
-
-    if (offset == walk->convertor.bConverted) {
-        opal_convertor_unpack(&walk->convertor, &iov, &pieces, &length);
-    } else {
-        /* The convertor keeps a basic element that a piece has cut in two; a jump would mix it with
-         * other bytes. A separate one serves pieces that come out of turn. */
-        opal_convertor_t other;
-
-        OBJ_CONSTRUCT(&other, opal_convertor_t);
-        opal_convertor_copy_and_prepare_for_recv(grail_ompi_convertor(), &walk->datatype->super,
-                                                 walk->count, walk->buffer, 0, &other);
-        opal_convertor_set_position(&other, &offset);
-        opal_convertor_unpack(&other, &iov, &pieces, &length);
-        opal_convertor_cleanup(&other);
-        OBJ_DESTRUCT(&other);
-    }
-    return GRAIL_OK;
+    return grail_walk_unpack(state, offset, src, length);
 }
 
 static void walk_finish(void *state)
 {
-    grail_walk_t *walk = state;
-
-    opal_convertor_cleanup(&walk->convertor);
-    OMPI_DATATYPE_RELEASE(walk->datatype);
-    walk->next_free = free_walks;
-    free_walks = walk;
+    grail_walk_free(state);
 }
+
+/* ---- what is kept with a datatype ---- */
 
 static void type_free(grail_pml_type_t *type)
 {
@@ -243,11 +169,5 @@ void grail_types_fini(void)
         type_free(type);
     }
     types_free_released();
-    while (free_walks != NULL) {
-        grail_walk_t *walk = free_walks;
-
-        free_walks = walk->next_free;
-        OBJ_DESTRUCT(&walk->convertor);
-        free(walk);
-    }
+    grail_walks_fini();
 }

@@ -66,7 +66,8 @@ static bool can_offer_map(grail_transfer_t *t, const grail_device_peer_t *peer,
         key->buffer_id = t->mem.buffer_id;
         return true;
     }
-    if (!grail_options.ipc || t->peer->where != GRAIL_PEER_NODE || (peer->no_map & gpu_bit(t)))
+    if (!grail_options.ipc || t->peer->where != GRAIL_PEER_NODE ||
+        (peer->no_map & ~peer->proved & gpu_bit(t)))
         return false;
     if (grail_ipc_export(&t->mem, key, &why) == GRAIL_OK)
         return true;
@@ -123,18 +124,24 @@ static void offer_send(grail_transfer_t *t, const grail_device_peer_t *peer,
         }
     }
     grail_send_match_header(send, GRAIL_WIRE_DEVICE, &message.match);
+    send->header.match = message.match;
+    grail_late_arm(t);
     grail_control_send_as(t->peer, GRAIL_MSG_MATCH, &message,
                           offsetof(offer_message_t, parts) + used);
 }
 
 grail_status_t grail_device_send(grail_send_req_t *send)
 {
-    grail_transfer_t *t = grail_transfer_new(&send->req, send->req.peer);
+    grail_transfer_t *t;
     grail_device_peer_t *peer;
+    grail_net_endpoint_t *endpoint;
     grail_ipc_key_t key;
-    grail_status_t status;
+    grail_status_t status = grail_peer_endpoint(send->req.peer, &endpoint);
     bool can_map;
 
+    if (status != GRAIL_OK)
+        return status;
+    t = grail_transfer_new(&send->req, send->req.peer);
     if (t == NULL)
         return GRAIL_ERR_NO_MEMORY;
     sweep_sometimes();
@@ -210,27 +217,79 @@ size_t grail_device_offer_length(const void *body, size_t length)
     return offer.length;
 }
 
-/* Does memory of the sender's GPU arrive here undamaged? Proves it at the first offer of a pair. */
-static grail_p2p_state_t prove_pair(grail_transfer_t *t, const offer_view_t *view)
+grail_handle_t grail_device_offer_handle(const void *body, size_t length)
 {
-    const char *why = NULL;
+    grail_offer_t offer;
+
+    if (length < sizeof(offer))
+        return 0;
+    memcpy(&offer, body, sizeof(offer));
+    return offer.transfer;
+}
+
+/*
+ * Does memory of the sender's GPU arrive here undamaged? Proves it at the first offer of a pair. The
+ * sender knows only one of this process's GPUs by then, so its probe is kept for the others. `flags`:
+ * what to tell it.
+ */
+static grail_p2p_state_t prove_pair(const grail_transfer_t *t, const offer_view_t *view,
+                                    uint32_t *flags)
+{
+    const char *why = "no way between these two GPUs has been proved yet", *refused;
+    grail_device_peer_t *peer = grail_device_peer(t->peer);
+    const grail_ipc_key_t *probe;
     grail_p2p_state_t state;
 
-    if (t->peer->where == GRAIL_PEER_SELF)
+    *flags = 0;
+    if (t->peer->where == GRAIL_PEER_SELF) {
+        *flags = GRAIL_GO_PROVED;
         return GRAIL_P2P_GOOD;
-    if (!t->on_device || !grail_options.ipc || t->peer->where != GRAIL_PEER_NODE)
+    }
+    if (peer == NULL || !grail_options.ipc || t->peer->where != GRAIL_PEER_NODE)
+        return GRAIL_P2P_UNKNOWN;
+    if (view->offer.flags & GRAIL_OFFER_PROBE)
+        grail_device_peer_keep_probe(peer, &view->probe);
+    if (!t->on_device)
         return GRAIL_P2P_UNKNOWN;
     state = grail_p2p_state(t->gpu, &view->offer.gpu, &why);
-    if (state == GRAIL_P2P_UNKNOWN && (view->offer.flags & GRAIL_OFFER_PROBE))
-        state = grail_p2p_prove(t->gpu, &view->probe, &why);
-    if (state == GRAIL_P2P_BAD)
-        grail_stats_fallback(GRAIL_PATH_IPC, why, 1);
+    probe = grail_device_peer_probe(peer, &view->offer.gpu);
+    if (state == GRAIL_P2P_UNKNOWN && probe != NULL)
+        state = grail_p2p_prove(t->gpu, probe, &why);
+    refused = grail_ipc_blocked(t->gpu, peer->owner, &view->offer.gpu);
+    if (state == GRAIL_P2P_GOOD && refused != NULL) {   /* proved with another process's memory */
+        state = GRAIL_P2P_BAD;
+        why = refused;
+    }
+    if (state == GRAIL_P2P_GOOD)
+        *flags = GRAIL_GO_PROVED;
+    else if (state == GRAIL_P2P_BAD)
+        *flags = GRAIL_GO_NO_MAP;
+    else if (probe == NULL)
+        *flags = GRAIL_GO_PROBE_WANTED;
+    if (state != GRAIL_P2P_GOOD)
+        grail_stats_fallback(GRAIL_PATH_IPC, why, state == GRAIL_P2P_BAD);
     return state;
+}
+
+/* Whose memory is mapped here, to be unmapped when it goes. */
+static void note_owner(const grail_transfer_t *t, const offer_view_t *view)
+{
+    const grail_ipc_key_t *key = view->offer.flags & GRAIL_OFFER_KEY ? &view->key : &view->probe;
+
+    if (t->peer->device != NULL && key->owner != 0)
+        t->peer->device->owner = key->owner;
+}
+
+/* False once the peer's shared segment could not be used. */
+static bool can_see_slots(const grail_transfer_t *t)
+{
+    return t->peer->device == NULL || !t->peer->device->no_shm;
 }
 
 static void receive_offer(grail_transfer_t *t, const offer_view_t *view)
 {
-    grail_p2p_state_t pair = prove_pair(t, view);
+    uint32_t flags;
+    grail_p2p_state_t pair = prove_pair(t, view, &flags);
     bool self = t->peer->where == GRAIL_PEER_SELF;
     grail_choice_t choice = {
         .length = t->length,
@@ -244,9 +303,8 @@ static void receive_offer(grail_transfer_t *t, const offer_view_t *view)
         .can_map_ring = pair == GRAIL_P2P_GOOD && !self,
         .direct_layout = !(view->offer.flags & GRAIL_OFFER_STRIDED) || view->layout_code != NULL
     };
-    uint32_t flags = pair == GRAIL_P2P_GOOD ? GRAIL_GO_PROVED
-                     : pair == GRAIL_P2P_BAD ? GRAIL_GO_NO_MAP : 0;
 
+    note_owner(t, view);
     t->path = grail_choice_path(&choice, GRAIL_PATH_IPC, &grail_options);
     if (t->path == GRAIL_PATH_IPC) {
         if (grail_pull_start(t, &view->offer, &view->key, view->layout_code) ==
@@ -255,15 +313,12 @@ static void receive_offer(grail_transfer_t *t, const offer_view_t *view)
         choice.can_map = false;
         t->path = grail_choice_path(&choice, GRAIL_PATH_RING, &grail_options);
     }
-    if (self && t->path < GRAIL_PATH_HOST_NET)
+    if (t->path < GRAIL_PATH_HOST_NET &&
+        (self || (t->path == GRAIL_PATH_HOST_SHM && !can_see_slots(t))))
         t->path = GRAIL_PATH_HOST_NET;
     grail_pipeline_recv(t);
     grail_control_go(t, GRAIL_CONTROL_GO, t->remote, flags, GRAIL_OK);
 }
-
-/* The net may have completed a send of up to this size although its payload is still to be fetched
- * (GRAIL_NET_SEND_FAST): then nobody is there to answer. Matters with a small option `chunk` only. */
-enum { COMPLETED_EARLY_MAX = 256 << 10 };
 
 /* A host sender: its data is here, or held by the net. */
 static void receive_data(grail_transfer_t *t, grail_msg_t *msg)
@@ -282,14 +337,14 @@ static void receive_data(grail_transfer_t *t, grail_msg_t *msg)
         grail_feed_token(t, grail_msg_take_token(msg));
         return;
     }
-    if (msg->match.sender == 0 || t->length <= COMPLETED_EARLY_MAX) {
+    if (msg->match.sender == 0 || msg->sender_done) {   /* nobody is there to answer a GO_HOST */
         t->path = GRAIL_PATH_NET_RNDV;
         grail_feed_whole(t, grail_msg_take_token(msg));
         return;
     }
     t->held = grail_msg_take_token(msg);
-    t->path = t->peer->where == GRAIL_PEER_NODE && grail_options.shm ? GRAIL_PATH_HOST_SHM
-                                                                     : GRAIL_PATH_HOST_NET;
+    t->path = t->peer->where == GRAIL_PEER_NODE && grail_options.shm && can_see_slots(t)
+                  ? GRAIL_PATH_HOST_SHM : GRAIL_PATH_HOST_NET;
     grail_pipeline_recv(t);
     grail_control_go(t, GRAIL_CONTROL_GO_HOST, msg->match.sender, 0, GRAIL_OK);
 }
@@ -324,6 +379,8 @@ void grail_device_recv(grail_recv_req_t *recv, grail_msg_t *msg)
             return;
         }
     }
+    if (msg->peer->failed && (offer || (msg->rndv && !msg->sender_done)))
+        status = grail_peer_refuse(msg->peer);      /* it came, but its data never will */
     if (status == GRAIL_OK && t->length > recv->req.bytes)
         status = GRAIL_ERR_TRUNCATED;
     if (status == GRAIL_OK)
@@ -358,6 +415,10 @@ static void note_flags(grail_transfer_t *t, uint32_t flags)
         peer->proved |= gpu_bit(t);
     if (flags & GRAIL_GO_NO_MAP)
         peer->no_map |= gpu_bit(t);
+    if (flags & GRAIL_GO_PROBE_WANTED) {
+        peer->proved &= ~gpu_bit(t);
+        peer->no_map &= ~gpu_bit(t);
+    }
 }
 
 static void send_matched(grail_transfer_t *t)
@@ -366,16 +427,38 @@ static void send_matched(grail_transfer_t *t)
         grail_send_matched(GRAIL_CONTAINER_OF(t->req, grail_send_req_t, req));
 }
 
+/* The receiver must not wait for pieces that will never come. */
+static void refuse_host(const grail_wire_go_t *go, grail_status_t status)
+{
+    grail_wire_go_t answer = {
+        .head = { .op = GRAIL_CONTROL_ABORT, .to = go->head.from },
+        .status = status,
+        .epoch = go->epoch
+    };
+    grail_peer_t *peer;
+
+    TAILQ_FOREACH(peer, &grail_pml.peers, list) {
+        if (grail_peer_key(peer) == go->who)
+            grail_control_send(peer, &answer, sizeof(answer));
+    }
+}
+
 static void start_host_helper(const grail_wire_go_t *go)
 {
     grail_req_t *req = grail_handle_get(&grail_pml.handles, go->head.to);
     grail_transfer_t *t;
 
-    if (req == NULL || !req->is_send)
+    if (req == NULL || !req->is_send) {
+        grail_error("a receiver asks for a host message whose send has ended here; its receive ends "
+                    "in an error");
+        refuse_host(go, GRAIL_ERR_IO);
         return;
+    }
     t = grail_transfer_new(req, req->peer);
-    if (t == NULL)
+    if (t == NULL) {
+        refuse_host(go, GRAIL_ERR_NO_MEMORY);
         return;
+    }
     t->helper = true;
     t->remote = go->head.from;
     t->epoch = go->epoch;
@@ -388,20 +471,16 @@ static void start_host_helper(const grail_wire_go_t *go)
 
 static void steer(grail_transfer_t *t, const grail_wire_go_t *go)
 {
+    grail_late_disarm(t);
+    if (t->aborted && go->head.op != GRAIL_CONTROL_ABORT)
+        return;
     switch (go->head.op) {
     case GRAIL_CONTROL_GO:
         t->remote = go->head.from;
         t->epoch = go->epoch;
         note_flags(t, go->flags);
         send_matched(t);
-        if (!grail_mem_still_valid(&t->mem)) {
-            grail_error("the device buffer of a send to %s (%zu bytes) was freed before the send "
-                        "completed: wait for the request before freeing its buffer",
-                        grail_peer_string(t->peer), t->length);
-            grail_transfer_abort(t, GRAIL_ERR_STALE);
-        } else {
-            grail_pipeline_send(t, go->path);
-        }
+        grail_pipeline_send(t, go->path);
         break;
     case GRAIL_CONTROL_FINISHED:
         note_flags(t, go->flags);
@@ -460,16 +539,37 @@ void grail_device_control(const grail_wire_control_t *header, size_t length)
         grail_pipeline_ready(t, piece, with_ticket ? &ticket : NULL);
     } else if (control->op == GRAIL_CONTROL_FREE && length >= sizeof(grail_wire_piece_t)) {
         grail_pipeline_freed(t, (const grail_wire_piece_t *)control);
+    } else if (control->op == GRAIL_CONTROL_REPLACED || control->op == GRAIL_CONTROL_MISSED) {
+        grail_late_answer(t, control->op);
     } else if (length >= sizeof(grail_wire_go_t)) {
         steer(t, (const grail_wire_go_t *)control);
     }
 }
 
+/* The sender waits no longer for the receive of its offer, and here is what it offered. */
+static void take_replacement(const grail_net_message_t *message)
+{
+    grail_wire_replace_t replace;
+
+    if (message->header_length < sizeof(replace) || message->rndv)
+        return;
+    memcpy(&replace, message->header, sizeof(replace));
+    grail_match_replace(&replace.match, replace.head.from, message->data, message->length);
+}
+
 grail_net_verdict_t grail_device_chunk(grail_net_message_t *message)
 {
+    grail_wire_control_t control;
     grail_wire_piece_t piece;
     grail_transfer_t *t;
 
+    if (message->header_length < sizeof(control))
+        return GRAIL_NET_DONE;
+    memcpy(&control, message->header, sizeof(control));
+    if (control.op == GRAIL_CONTROL_REPLACE) {
+        take_replacement(message);
+        return GRAIL_NET_DONE;
+    }
     if (message->header_length < sizeof(piece))
         return GRAIL_NET_DONE;
     memcpy(&piece, message->header, sizeof(piece));

@@ -27,6 +27,8 @@ grail_net_verdict_t grail_device_chunk(grail_net_message_t *message);
 
 /* Payload bytes of a device offer, for probe and for the status of a receive. */
 size_t grail_device_offer_length(const void *body, size_t length);
+/* The sender's transfer in it, 0 in one that is malformed or only tells of a failure. */
+grail_handle_t grail_device_offer_handle(const void *body, size_t length);
 
 unsigned grail_device_progress(void);
 
@@ -39,6 +41,9 @@ void grail_device_release(grail_req_t *req);
 /* The peer failed or goes away: transfers with it end in `status`, mappings are closed. */
 void grail_device_peer_gone(grail_peer_t *peer, grail_status_t status);
 
+/* The end, in two steps: gives back what the net still holds for messages, before the net closes (which
+ * ends sends and fetches that use memory from here); then frees all. */
+void grail_device_leave(void);
 void grail_device_fini(void);
 
 /* The state of CUDA as the start report tells it: "CUDA driver 13.0, not used yet". Asks nothing that

@@ -42,12 +42,16 @@ enum {
     GRAIL_CONTROL_REDO,     /* receiver: cannot see your slots, start again on a lower path */
     GRAIL_CONTROL_ABORT,    /* either: the transfer failed here */
     GRAIL_CONTROL_FORGET,   /* owner: this allocation is gone, unmap it */
-    GRAIL_CONTROL_CHUNK     /* sender: a piece is the payload of this message */
+    GRAIL_CONTROL_CHUNK,    /* sender: a piece is the payload of this message */
+    GRAIL_CONTROL_REPLACE,  /* sender: the payload is what that offer offers, take it instead */
+    GRAIL_CONTROL_REPLACED, /* receiver: done, the send buffer is free */
+    GRAIL_CONTROL_MISSED    /* receiver: that offer waits for no receive here */
 };
 
 enum {
     GRAIL_GO_PROVED = 1,    /* the pair of GPUs moves data: no more probes */
-    GRAIL_GO_NO_MAP = 2     /* mapping this GPU's memory does not work here: no more keys */
+    GRAIL_GO_NO_MAP = 2,    /* mapping this GPU's memory does not work here: no more keys */
+    GRAIL_GO_PROBE_WANTED = 4 /* this pair could not be judged: send a probe again */
 };
 
 typedef struct grail_wire_go {      /* GO, GO_HOST, REDO, FINISHED, ABORT */
@@ -56,6 +60,7 @@ typedef struct grail_wire_go {      /* GO, GO_HOST, REDO, FINISHED, ABORT */
     uint32_t flags;
     int32_t status;                 /* FINISHED, ABORT: grail_status_t */
     uint32_t epoch;                 /* of the pipeline, counts restarts */
+    uint64_t who;                   /* GO_HOST: the process that asks (grail_peer_key) */
 } grail_wire_go_t;
 
 typedef struct grail_wire_piece {   /* READY, FREE, CHUNK */
@@ -67,6 +72,11 @@ typedef struct grail_wire_piece {   /* READY, FREE, CHUNK */
     uint32_t has_ticket;            /* READY: a grail_slots_ticket_t follows */
     uint32_t reserved;
 } grail_wire_piece_t;
+
+typedef struct grail_wire_replace {
+    grail_wire_control_t head;
+    grail_wire_match_t match;       /* of the offer */
+} grail_wire_replace_t;
 
 typedef struct grail_wire_forget {
     grail_wire_control_t head;

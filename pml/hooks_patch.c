@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Replaces functions of Open MPI in memory through its own patcher, and puts them back. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE     /* dladdr1 */
-#endif
-
 #include <dlfcn.h>
 #include <link.h>
 #include <stdint.h>

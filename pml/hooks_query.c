@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Answers the question whether MPI takes device buffers. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE     /* RTLD_DEFAULT */
-#endif
-
 #include <dlfcn.h>
 #include <string.h>
 

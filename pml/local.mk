@@ -37,6 +37,7 @@ mca_pml_grail_la_SOURCES = \
 	pml/module.c \
 	pml/ompi_compat.h \
 	pml/path_eager.c \
+	pml/path_late.c \
 	pml/path_pull.c \
 	pml/path_recv.c \
 	pml/path_send.c \
@@ -52,6 +53,8 @@ mca_pml_grail_la_SOURCES = \
 	pml/start.c \
 	pml/transfer.c \
 	pml/transfer.h \
+	pml/walk.c \
+	pml/walk.h \
 	pml/watch.c \
 	pml/watch.h \
 	pml/wire.h

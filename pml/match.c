@@ -16,11 +16,18 @@ typedef struct stored_msg {
     grail_msg_t msg;
     struct stored_msg *next_free;
     bool pooled;
+    TAILQ_ENTRY(stored_msg) offer;
+    bool in_offers;
+    grail_handle_t owed;        /* a sender whose offer was replaced and has not been told */
+    void *replacement;          /* longer than what fits behind the structure */
     unsigned char bytes[];
 } stored_msg_t;
 
 static stored_msg_t *stored_free;
 static unsigned stored_free_count;
+
+/* Offers that nobody has received yet, in a queue or taken by a matched probe. */
+static TAILQ_HEAD(, stored_msg) offers = TAILQ_HEAD_INITIALIZER(offers);
 
 static stored_msg_t *stored_new(size_t length)
 {
@@ -44,6 +51,10 @@ void grail_msg_free(grail_msg_t *msg)
 
     if (msg->token != NULL && !msg->taken)
         grail_net_drop(grail_pml.net, msg->token);
+    if (GRAIL_UNLIKELY(stored->in_offers))
+        TAILQ_REMOVE(&offers, stored, offer);
+    if (GRAIL_UNLIKELY(stored->replacement != NULL))
+        free(stored->replacement);
     if (stored->pooled && stored_free_count < STORED_FREE_MAX) {
         stored->next_free = stored_free;
         stored_free = stored;
@@ -81,6 +92,11 @@ static grail_msg_t *msg_store(grail_msg_t *msg, const grail_net_message_t *messa
     stored->msg = *msg;
     stored->msg.queued = true;
     stored->msg.taken = false;
+    stored->owed = 0;
+    stored->replacement = NULL;
+    stored->in_offers = msg->match.kind == GRAIL_WIRE_DEVICE;
+    if (GRAIL_UNLIKELY(stored->in_offers))
+        TAILQ_INSERT_TAIL(&offers, stored, offer);
     if (keep) {
         stored->msg.token = message->token;
         msg->taken = true;
@@ -189,65 +205,170 @@ static grail_net_verdict_t orphan_add(grail_msg_t *msg, const grail_net_message_
     return msg->taken ? GRAIL_NET_KEEP : GRAIL_NET_DONE;
 }
 
-grail_net_verdict_t grail_match_handler(void *arg, grail_net_message_t *message)
+/* A message whose match header, data and length are set meets a receive or is queued. */
+static inline __attribute__((always_inline)) grail_net_verdict_t
+match(grail_msg_t *msg, const grail_net_message_t *message)
 {
     grail_comm_t *state = NULL;
     grail_comm_rank_t *source;
     grail_recv_req_t *recv;
-    grail_msg_t msg;
 
-    (void)arg;
-    if (GRAIL_UNLIKELY(message->header_length < sizeof(msg.match))) {
-        grail_error("a message with a header of %zu bytes was dropped", message->header_length);
-        return GRAIL_NET_DONE;
-    }
-    memcpy(&msg.match, message->header, sizeof(msg.match));
-    msg.rndv = message->rndv;
-    msg.queued = false;
-    msg.taken = false;
-    msg.token = message->rndv || message->may_keep ? message->token : NULL;
-    if (GRAIL_LIKELY(msg.match.kind == GRAIL_WIRE_DATA)) {
-        msg.data = message->data;
-        msg.length = message->length;
-    } else {
-        msg.data = (const char *)message->header + sizeof(msg.match);
-        msg.length = message->header_length - sizeof(msg.match);
-        msg.token = NULL;
-    }
-    if (GRAIL_LIKELY(msg.match.cid < grail_pml.comms_size))
-        state = grail_pml.comms[msg.match.cid];
+    msg->rndv = message->rndv;
+    msg->sender_done = message->sender_done;
+    msg->queued = false;
+    msg->taken = false;
+    if (GRAIL_LIKELY(msg->match.cid < grail_pml.comms_size))
+        state = grail_pml.comms[msg->match.cid];
     if (GRAIL_UNLIKELY(state == NULL)) {
-        msg.peer = NULL;
-        return orphan_add(&msg, message);
+        msg->peer = NULL;
+        return orphan_add(msg, message);
     }
-    if (GRAIL_UNLIKELY(msg.match.source < 0 || msg.match.source >= state->size ||
-                       (source = grail_comm_rank(state, msg.match.source)) == NULL)) {
+    if (GRAIL_UNLIKELY(msg->match.source < 0 || msg->match.source >= state->size ||
+                       (source = grail_comm_rank(state, msg->match.source)) == NULL)) {
         grail_error("a message of rank %d for communicator %u of %d processes was dropped",
-                    msg.match.source, msg.match.cid, state->size);
+                    msg->match.source, msg->match.cid, state->size);
         return GRAIL_NET_DONE;
     }
-    msg.peer = source->peer;
-    if (GRAIL_UNLIKELY(msg.match.sequence != source->next_receive)) {
-        grail_msg_t *stored = msg_store(&msg, message);
+    msg->peer = source->peer;
+    if (GRAIL_UNLIKELY(msg->match.sequence != source->next_receive)) {
+        grail_msg_t *stored = msg_store(msg, message);
 
         if (stored != NULL)
             early_insert(source, stored);
-        return msg.taken ? GRAIL_NET_KEEP : GRAIL_NET_DONE;
+        return msg->taken ? GRAIL_NET_KEEP : GRAIL_NET_DONE;
     }
     source->next_receive++;
-    recv = posted_find(state, source, msg.match.tag);
+    recv = posted_find(state, source, msg->match.tag);
     if (GRAIL_LIKELY(recv != NULL)) {
         recv_remove(state, recv);
-        grail_recv_deliver(recv, &msg);
+        grail_recv_deliver(recv, msg);
     } else {
-        grail_msg_t *stored = msg_store(&msg, message);
+        grail_msg_t *stored = msg_store(msg, message);
 
         if (stored != NULL)
             msg_queue(state, source, stored);
     }
     if (GRAIL_UNLIKELY(!TAILQ_EMPTY(&source->early)))
         early_drain(state, source);
-    return msg.taken ? GRAIL_NET_KEEP : GRAIL_NET_DONE;
+    return msg->taken ? GRAIL_NET_KEEP : GRAIL_NET_DONE;
+}
+
+static grail_net_verdict_t bad_header(const grail_net_message_t *message)
+{
+    grail_error("a message with a header of %zu bytes was dropped", message->header_length);
+    return GRAIL_NET_DONE;
+}
+
+grail_net_verdict_t grail_match_handler(void *arg, grail_net_message_t *message)
+{
+    grail_msg_t msg;
+
+    (void)arg;
+    if (GRAIL_UNLIKELY(message->header_length < sizeof(msg.match)))
+        return bad_header(message);
+    memcpy(&msg.match, message->header, sizeof(msg.match));
+    if (GRAIL_LIKELY(msg.match.kind == GRAIL_WIRE_DATA)) {
+        msg.data = message->data;
+        msg.length = message->length;
+        msg.token = message->rndv || message->may_keep ? message->token : NULL;
+    } else {
+        msg.data = (const char *)message->header + sizeof(msg.match);
+        msg.length = message->header_length - sizeof(msg.match);
+        msg.token = NULL;
+    }
+    return match(&msg, message);
+}
+
+grail_net_verdict_t grail_brief_handler(void *arg, grail_net_message_t *message)
+{
+    grail_wire_brief_t brief;
+    grail_msg_t msg;
+
+    (void)arg;
+    if (GRAIL_UNLIKELY(message->header_length != sizeof(brief)))
+        return bad_header(message);
+    memcpy(&brief, message->header, sizeof(brief));
+    msg.match.cid = brief.cid;
+    msg.match.kind = GRAIL_WIRE_DATA;
+    msg.match.flags = 0;
+    msg.match.source = brief.source;
+    msg.match.tag = brief.tag;
+    msg.match.sequence = brief.sequence;
+    msg.match.sender = 0;
+    msg.data = message->data;
+    msg.length = message->length;
+    msg.token = message->rndv || message->may_keep ? message->token : NULL;
+    return match(&msg, message);
+}
+
+/* ---- offers that are replaced by their data (path_late.c) ---- */
+
+static stored_msg_t *offer_find(const grail_wire_match_t *match, grail_handle_t transfer)
+{
+    stored_msg_t *stored;
+
+    TAILQ_FOREACH(stored, &offers, offer) {
+        const grail_wire_match_t *its = &stored->msg.match;
+
+        if (its->sequence == match->sequence && its->source == match->source &&
+            its->cid == match->cid && its->tag == match->tag &&
+            grail_device_offer_handle(stored->msg.data, stored->msg.length) == transfer)
+            return stored;
+    }
+    return NULL;
+}
+
+/* From here on the queued message is one of a host sender that came at once. */
+static bool offer_replace(stored_msg_t *stored, const void *data, size_t length)
+{
+    grail_msg_t *msg = &stored->msg;
+    void *bytes = stored->bytes;
+
+    if (length != grail_msg_payload(msg)) {
+        grail_error("%zu bytes came for an offer of %zu bytes from rank %d: do all ranks run the "
+                    "same build of Grail?", length, grail_msg_payload(msg), msg->match.source);
+        return false;
+    }
+    if (!stored->pooled || length > STORED_INLINE) {
+        bytes = stored->replacement = malloc(length);
+        if (bytes == NULL) {
+            grail_error("out of host memory for an unexpected message of %zu bytes", length);
+            return false;
+        }
+    }
+    memcpy(bytes, data, length);
+    msg->data = bytes;
+    msg->length = length;
+    msg->match.kind = GRAIL_WIRE_DATA;
+    TAILQ_REMOVE(&offers, stored, offer);
+    stored->in_offers = false;
+    return true;
+}
+
+static void answer_replacement(grail_peer_t *peer, uint32_t op, grail_handle_t transfer)
+{
+    const grail_wire_control_t answer = {.op = op, .to = transfer};
+
+    grail_control_send(peer, &answer, sizeof(answer));
+}
+
+void grail_match_replace(const grail_wire_match_t *match, grail_handle_t transfer,
+                         const void *data, size_t length)
+{
+    stored_msg_t *stored = offer_find(match, transfer);
+    grail_comm_t *state;
+
+    if (stored != NULL && offer_replace(stored, data, length)) {
+        if (stored->msg.peer != NULL)
+            answer_replacement(stored->msg.peer, GRAIL_CONTROL_REPLACED, transfer);
+        else
+            stored->owed = transfer;    /* its communicator does not exist here yet */
+        return;
+    }
+    state = match->cid < grail_pml.comms_size ? grail_pml.comms[match->cid] : NULL;
+    if (state != NULL && match->source >= 0 && match->source < state->size &&
+        state->ranks[match->source] != NULL)
+        answer_replacement(state->ranks[match->source]->peer, GRAIL_CONTROL_MISSED, transfer);
 }
 
 void grail_match_adopt(grail_comm_t *state)
@@ -268,7 +389,11 @@ void grail_match_adopt(grail_comm_t *state)
                             msg->match.source, msg->match.cid, state->size);
                 grail_msg_free(msg);
             } else {
+                stored_msg_t *stored = GRAIL_CONTAINER_OF(msg, stored_msg_t, msg);
+
                 msg->peer = source->peer;
+                if (stored->owed != 0)
+                    answer_replacement(source->peer, GRAIL_CONTROL_REPLACED, stored->owed);
                 early_insert(source, msg);
                 early_drain(state, source);
             }

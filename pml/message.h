@@ -20,6 +20,7 @@ typedef struct grail_msg {
     size_t length;          /* payload bytes; for GRAIL_WIRE_DEVICE the body's length */
     const void *data;       /* payload or body; NULL for a rendezvous of the net */
     bool rndv;
+    bool sender_done;       /* rndv: the sender may have completed and cannot be asked for anything */
     bool queued;            /* lives in the heap (unexpected), not on the handler's stack */
     bool taken;             /* somebody took the token and will fetch or drop it */
     void *token;            /* of the net; NULL when the data was copied into this object */

@@ -110,6 +110,12 @@ static inline void grail_ompi_type_set_data(ompi_datatype_t *type, void *data)
     type->pml_data = (uint64_t)(uintptr_t)data;
 }
 
+/* Are there basic elements of more than 16 bytes, or something that looks like them? */
+static inline bool grail_ompi_type_has_wide_elements(const opal_datatype_t *type)
+{
+    return (type->bdt_used & (UINT32_C(1) << OPAL_DATATYPE_LONG_DOUBLE_COMPLEX)) != 0;
+}
+
 /* The convertor of this process's own representation: all processes of a job share it. */
 static inline const opal_convertor_t *grail_ompi_convertor(void)
 {

@@ -12,6 +12,7 @@ static void eager_done(void *arg, grail_status_t status, size_t length)
     grail_transfer_t *t = arg;
 
     (void)length;
+    t->moving = false;
     if (status != GRAIL_OK)
         grail_peer_fail(t->peer, status, "a device message could not be delivered");
     else
@@ -37,13 +38,16 @@ static void send_bounce(grail_transfer_t *t, grail_send_req_t *send)
 {
     grail_net_buffer_t buffer = { .address = t->bounce, .length = t->length };
     grail_net_endpoint_t *endpoint;
+    grail_handle_t handle = t->handle;
     grail_status_t status;
 
     if (grail_peer_endpoint(t->peer, &endpoint) != GRAIL_OK) {
-        grail_transfer_finish(t, GRAIL_ERR_PEER);
+        if (grail_transfer_find(handle) == t)       /* not ended with the peer */
+            grail_transfer_finish(t, GRAIL_ERR_PEER);
         return;
     }
     grail_transfer_deactivate(t);
+    t->moving = true;
     status = grail_net_send(grail_pml.net, endpoint, GRAIL_MSG_MATCH, &send->header.match,
                             sizeof(send->header.match), &buffer, GRAIL_NET_SEND_EAGER, eager_done,
                             t);
@@ -58,6 +62,7 @@ static unsigned step_eager(grail_transfer_t *t)
 
     if (status == GRAIL_IN_PROGRESS)
         return 0;
+    t->copying = false;
     if (status == GRAIL_OK)
         send_bounce(t, send);
     else
@@ -97,8 +102,12 @@ grail_status_t grail_eager_send(grail_transfer_t *t)
         status = grail_transfer_pack(t, GRAIL_LANE_OUT, 0, t->length, t->bounce, &t->copy);
     else
         status = grail_copy_start(t->gpu, GRAIL_LANE_OUT, t->bounce, t->data, t->length, &t->copy);
-    if (status != GRAIL_OK)
+    if (status != GRAIL_OK) {
+        grail_staging_put(t->bounce);
+        t->bounce = NULL;
         return status;
+    }
+    t->copying = true;
     take_number(send);
     t->step = step_eager;
     grail_transfer_activate(t);

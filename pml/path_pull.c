@@ -18,6 +18,7 @@ static unsigned step_pull(grail_transfer_t *transfer)
 
     if (status == GRAIL_IN_PROGRESS)
         return 0;
+    transfer->copying = false;
     if (status == GRAIL_OK)
         pull_finished(transfer, GRAIL_OK);
     else
@@ -81,6 +82,7 @@ grail_status_t grail_pull_start(grail_transfer_t *transfer, const grail_offer_t 
         transfer->remote_layout = NULL;
         return status == GRAIL_ERR_UNSUPPORTED ? status : GRAIL_ERR_CUDA;
     }
+    transfer->copying = true;
     transfer->step = step_pull;
     grail_transfer_activate(transfer);
     return GRAIL_IN_PROGRESS;

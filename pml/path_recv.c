@@ -58,13 +58,13 @@ static void piece_finish(grail_piece_t *piece)
     grail_transfer_t *t = piece->transfer;
     grail_handle_t handle = t->handle;
 
+    piece->state = GRAIL_PIECE_QUEUED;
     if (piece->in_view) {
         answer_free(piece);
-        if (grail_transfer_find(handle) != t)
+        if (grail_transfer_find(handle) != t || t->aborted)
             return;                                 /* the connection broke */
     }
     t->done += piece->length;
-    piece->state = GRAIL_PIECE_QUEUED;
     grail_piece_free(piece);
     (void)end_if_complete(t);
 }
@@ -177,7 +177,7 @@ static unsigned step_recv(grail_transfer_t *t)
                 grail_transfer_abort(t, status);
             }
         }
-        if (grail_transfer_find(handle) != t)
+        if (grail_transfer_find(handle) != t || t->aborted)
             return events;
     }
     if (TAILQ_EMPTY(&t->pieces))
@@ -194,8 +194,13 @@ void grail_pipeline_recv(grail_transfer_t *t)
 
 static void refuse_slots(grail_transfer_t *t, const char *why, grail_status_t status)
 {
-    if (status == GRAIL_ERR_UNSUPPORTED)
+    if (status == GRAIL_ERR_UNSUPPORTED) {
+        grail_device_peer_t *peer = grail_device_peer(t->peer);
+
+        if (peer != NULL && t->path == GRAIL_PATH_HOST_SHM)
+            peer->no_shm = true;                    /* later messages need not try */
         grail_stats_fallback(t->path, why, 1);
+    }
     t->path = t->path == GRAIL_PATH_RING ? GRAIL_PATH_HOST_SHM : GRAIL_PATH_HOST_NET;
     t->epoch++;
     grail_control_go(t, GRAIL_CONTROL_REDO, t->remote, 0, GRAIL_OK);
@@ -220,6 +225,10 @@ void grail_pipeline_ready(grail_transfer_t *t, const grail_wire_piece_t *ready,
         if (status != GRAIL_OK) {
             refuse_slots(t, why, status);
             return;
+        }
+        if (ticket->where == GRAIL_SLOTS_SHM && grail_device_peer(t->peer) != NULL) {
+            t->peer->device->shm = *ticket;
+            t->peer->device->shm_seen = true;
         }
     }
     if (ready->length > t->length || ready->offset > t->length - ready->length) {
@@ -302,20 +311,17 @@ static unsigned step_feed(grail_transfer_t *t)
 {
     grail_handle_t handle = t->handle;
     unsigned events = step_recv(t);
+    grail_status_t status;
 
-    if (grail_transfer_find(handle) != t || t->rest == NULL)
+    if (grail_transfer_find(handle) != t || t->aborted || t->rest == NULL)
         return events;
     grail_transfer_activate(t);
-    switch (feed_pieces(t, t->rest, t->rest_offset)) {
-    case GRAIL_OK:
+    status = feed_pieces(t, t->rest, t->rest_offset);
+    if (status == GRAIL_OK) {
         free(t->rest);
         t->rest = NULL;
-        break;
-    case GRAIL_ERR_BUSY:
-        break;
-    default:
-        grail_transfer_abort(t, GRAIL_ERR_CUDA);
-        break;
+    } else if (status != GRAIL_ERR_BUSY) {
+        grail_transfer_abort(t, status);
     }
     return events;
 }
@@ -347,6 +353,9 @@ static void whole_done(void *arg, grail_status_t status, size_t length)
     grail_transfer_t *t = arg;
 
     (void)length;
+    t->moving = false;
+    if (t->aborted)
+        return;                                     /* the next step frees it */
     if (status != GRAIL_OK) {
         grail_transfer_abort(t, status);
         return;
@@ -369,6 +378,7 @@ void grail_feed_whole(grail_transfer_t *t, void *token)
     }
     t->rest = buffer.address;
     t->rest_offset = 0;
+    t->moving = true;
     status = grail_net_fetch(grail_pml.net, token, &buffer, whole_done, t);
     if (status != GRAIL_IN_PROGRESS)
         whole_done(t, status, t->length);

@@ -52,14 +52,12 @@ static void chunk_done(void *arg, grail_status_t status, size_t length)
     grail_transfer_t *t = piece->transfer;
 
     (void)length;
-    if (status != GRAIL_OK) {
-        grail_peer_fail(t->peer, status, "a piece of a device message could not be delivered");
-        return;
-    }
-    t->done += piece->length;
-    piece->state = GRAIL_PIECE_QUEUED;
+    if (status == GRAIL_OK)
+        t->done += piece->length;
     grail_piece_free(piece);
-    if (!t->aborted && !end_if_complete(t) && !all_started(t))
+    if (status != GRAIL_OK)
+        grail_peer_fail(t->peer, status, "a piece of a device message could not be delivered");
+    else if (!t->aborted && !end_if_complete(t) && !all_started(t))
         grail_transfer_activate(t);
 }
 
@@ -71,9 +69,10 @@ static void send_chunk(grail_piece_t *piece)
     grail_status_t status;
 
     piece->header.head.op = GRAIL_CONTROL_CHUNK;
-    piece->state = GRAIL_PIECE_MOVING;
+    piece->state = GRAIL_PIECE_QUEUED;
     if (grail_peer_endpoint(t->peer, &endpoint) != GRAIL_OK)
         return;                                     /* the peer has failed: everything ends there */
+    piece->state = GRAIL_PIECE_MOVING;
     status = grail_net_send(grail_pml.net, endpoint, GRAIL_MSG_CHUNK, &piece->header,
                             sizeof(piece->header), &buffer, GRAIL_NET_SEND_RNDV, chunk_done, piece);
     if (status != GRAIL_IN_PROGRESS)
@@ -180,7 +179,8 @@ static unsigned pump(grail_transfer_t *t, bool *ended)
             return events + 1;
         }
         events++;
-        if (grail_transfer_find(handle) != t) {     /* a chunk completed at once and ended it */
+        /* a chunk completed at once and ended it, or the connection broke */
+        if (grail_transfer_find(handle) != t || t->aborted) {
             *ended = true;
             return events;
         }
@@ -211,7 +211,8 @@ static unsigned step_send(grail_transfer_t *t)
             return events;
         }
         piece_filled(piece);
-        if (grail_transfer_find(handle) != t)   /* completed at once, or the connection broke */
+        /* completed at once, or the connection broke */
+        if (grail_transfer_find(handle) != t || t->aborted)
             return events;
     }
     events += pump(t, &ended);
@@ -291,6 +292,8 @@ void grail_pipeline_redo(grail_transfer_t *t, grail_path_t path)
 {
     grail_piece_t *piece;
 
+    if (t->aborted)
+        return;                         /* the peer will say when it is done with our slots */
     /* The peer could not see our slots, so nobody reads them: all announced ones are free. Copies
      * into slots that still run must end first, which the GPU does in microseconds. */
     while ((piece = TAILQ_FIRST(&t->pieces)) != NULL) {

@@ -177,11 +177,8 @@ grail_status_t grail_peer_connect(grail_peer_t *peer)
         status = grail_net_connect(grail_pml.net, address, length, peer, &peer->endpoint);
     free(data);
     if (status != GRAIL_OK) {
-        /* said already, by whoever found the reason */
-        peer->failed = true;
-        peer->told = true;
-        peer->why = status;
-        snprintf(peer->reason, sizeof(peer->reason), "no connection");
+        peer->told = true;      /* by whoever found the reason */
+        grail_peer_break(peer, status, "no connection");
     }
     return status;
 }
@@ -293,13 +290,38 @@ static void sends_fail(const grail_peer_t *peer, grail_status_t status)
     }
 }
 
-void grail_peer_fail(grail_peer_t *peer, grail_status_t status, const char *reason)
+/* Messages of it that were matched and are on their way by the net. */
+static void moving_fail(const grail_peer_t *peer, grail_status_t status)
+{
+    grail_recv_req_t *recv = TAILQ_FIRST(&grail_pml.moving);
+
+    while (recv != NULL) {
+        grail_recv_req_t *next = TAILQ_NEXT(recv, posted);
+
+        if (recv->req.peer == peer && grail_recv_abandon(recv, status))
+            next = TAILQ_FIRST(&grail_pml.moving);  /* the list may have changed anywhere */
+        recv = next;
+    }
+}
+
+static unsigned broken;         /* peers whose operations are still to be ended */
+
+void grail_peer_break(grail_peer_t *peer, grail_status_t status, const char *reason)
 {
     if (peer->failed)
         return;
     peer->failed = true;
     peer->why = status;
     snprintf(peer->reason, sizeof(peer->reason), "%s", reason);
+    peer->broken = true;
+    broken++;
+}
+
+static void peer_end(grail_peer_t *peer)
+{
+    const char *reason = peer->reason;
+    grail_status_t status = peer->why;
+
     if (grail_pml.finalizing) {
         grail_debug("while leaving: %s: %s", grail_peer_string(peer), reason);
         peer->told = true;
@@ -313,7 +335,33 @@ void grail_peer_fail(grail_peer_t *peer, grail_status_t status, const char *reas
     }
     grail_device_peer_gone(peer, status);
     sends_fail(peer, status);
+    moving_fail(peer, status);
     comms_fail(peer, status);
+}
+
+void grail_peer_end_broken(void)
+{
+    grail_peer_t *peer;
+
+    if (GRAIL_LIKELY(broken == 0))
+        return;
+    TAILQ_FOREACH(peer, &grail_pml.peers, list) {   /* they are freed at the end only */
+        if (peer->broken) {
+            peer->broken = false;
+            broken--;
+            peer_end(peer);
+        }
+    }
+}
+
+void grail_peer_fail(grail_peer_t *peer, grail_status_t status, const char *reason)
+{
+    if (peer->failed && !peer->broken)
+        return;
+    grail_peer_break(peer, status, reason);
+    peer->broken = false;
+    broken--;
+    peer_end(peer);
 }
 
 static void watch_rank(grail_comm_t *state, int rank)

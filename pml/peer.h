@@ -20,6 +20,7 @@ typedef struct grail_peer {
     bool left;                          /* it said goodbye: its end is no failure */
     bool hurt;                          /* an operation with it ended in an error */
     bool told;                          /* the failure has been logged */
+    bool broken;                        /* failed, and what waits for it has not been ended yet */
     struct grail_device_peer *device;   /* owned by the device protocols; NULL until used */
 
     TAILQ_ENTRY(grail_peer) list;       /* grail_pml.peers */
@@ -67,6 +68,11 @@ const char *grail_peer_string(const grail_peer_t *peer);
  * at once when an operation waits for the peer, else when the first operation names it.
  */
 void grail_peer_fail(grail_peer_t *peer, grail_status_t status, const char *reason);
+
+/* The same from inside an operation that goes on to use what such an end would free: operations under
+ * way end in grail_peer_end_broken(), which progress calls now and then; new ones are refused. */
+void grail_peer_break(grail_peer_t *peer, grail_status_t status, const char *reason);
+void grail_peer_end_broken(void);
 
 /* For an operation that names a failed peer: logs the line unless it was logged. Returns `why`. */
 grail_status_t grail_peer_refuse(grail_peer_t *peer);

@@ -57,7 +57,8 @@ static int probe_once(int rank, int tag, ompi_communicator_t *comm, int *matched
 static int probe_try(int rank, int tag, ompi_communicator_t *comm, int *matched,
                      ompi_message_t **message, ompi_status_public_t *status)
 {
-    static unsigned calls;
+    static unsigned calls;      /* about: threads may lose some */
+    unsigned call;
     int rc;
 
     if (GRAIL_UNLIKELY(rank == MPI_PROC_NULL)) {
@@ -76,8 +77,12 @@ static int probe_try(int rank, int tag, ompi_communicator_t *comm, int *matched,
     }
     grail_pml_unlock();
     /* Loops of iprobe must advance what others have registered too. */
-    if (!*matched && ++calls % SPINS == 0)
-        opal_progress();
+    if (!*matched) {
+        call = __atomic_load_n(&calls, __ATOMIC_RELAXED) + 1;
+        __atomic_store_n(&calls, call, __ATOMIC_RELAXED);
+        if (call % SPINS == 0)
+            opal_progress();
+    }
     return rc;
 }
 

@@ -41,6 +41,21 @@ void grail_recv_done(grail_recv_req_t *recv, grail_status_t status, size_t lengt
     grail_req_complete(req);
 }
 
+/* A dead sender's data will not come any more, unless it had come before. */
+static bool lost_with_sender(const grail_msg_t *msg)
+{
+    return msg->peer->failed && (msg->rndv || msg->match.kind != GRAIL_WIRE_DATA);
+}
+
+bool grail_recv_abandon(grail_recv_req_t *recv, grail_status_t status)
+{
+    if (recv->req.device != NULL || !grail_net_abandon(grail_pml.net, recv))
+        return false;
+    recv->token = NULL;
+    grail_recv_done(recv, status, 0);
+    return true;
+}
+
 static void net_done(void *arg, grail_status_t status, size_t length)
 {
     grail_recv_req_t *recv = arg;
@@ -100,6 +115,10 @@ void grail_recv_deliver(grail_recv_req_t *recv, grail_msg_t *msg)
     req->peer = msg->peer;
     result->MPI_SOURCE = msg->match.source;
     result->MPI_TAG = msg->match.tag;
+    if (GRAIL_UNLIKELY(lost_with_sender(msg))) {
+        grail_recv_done(recv, grail_peer_refuse(msg->peer), 0);
+        return;
+    }
     if (GRAIL_UNLIKELY(msg->match.kind != GRAIL_WIRE_DATA)) {
         recv->length = grail_device_offer_length(msg->data, msg->length);
         recv_list(recv);
@@ -149,6 +168,7 @@ void grail_recv_post(grail_recv_req_t *recv)
     grail_msg_t *msg = NULL;
 
     grail_req_describe(req);
+    recv->buffer_id = 0;
     /* a stale error would have MPI_Waitall free this one with a request that failed */
     req->ompi.req_status._cancelled = 0;
     req->ompi.req_status.MPI_ERROR = MPI_SUCCESS;
@@ -173,6 +193,8 @@ void grail_recv_post(grail_recv_req_t *recv)
     }
     if (source != NULL && recv_refused(recv, source->peer))
         return;
+    if (GRAIL_UNLIKELY(req->on_device))
+        (void)grail_mem_identify(grail_req_data(req), &recv->buffer_id);
     recv->order = state->next_order++;
     recv->is_posted = true;
     grail_pml.posted++;
@@ -282,6 +304,7 @@ static int mrecv_prepare(void *buffer, size_t count, ompi_datatype_t *type,
     if (!blocking)
         grail_req_retain(&recv->req);
     grail_req_describe(&recv->req);
+    recv->buffer_id = 0;
     ompi_message_return(*message);
     *message = MPI_MESSAGE_NULL;
     *result = recv;

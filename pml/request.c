@@ -27,8 +27,7 @@ static void req_construct(grail_req_t *req, bool is_send)
     req->peer = NULL;
     req->retained = false;
     req->listed = false;
-    req->convertor_ready = false;
-    OBJ_CONSTRUCT(&req->convertor, opal_convertor_t);
+    req->walk = NULL;
 }
 
 static void send_construct(grail_send_req_t *send)
@@ -37,24 +36,14 @@ static void send_construct(grail_send_req_t *send)
     send->bsend_copy = NULL;
 }
 
-static void send_destruct(grail_send_req_t *send)
-{
-    OBJ_DESTRUCT(&send->req.convertor);
-}
-
 static void recv_construct(grail_recv_req_t *recv)
 {
     req_construct(&recv->req, false);
     recv->is_posted = false;
 }
 
-static void recv_destruct(grail_recv_req_t *recv)
-{
-    OBJ_DESTRUCT(&recv->req.convertor);
-}
-
-OBJ_CLASS_INSTANCE(grail_send_req_t, ompi_request_t, send_construct, send_destruct);
-OBJ_CLASS_INSTANCE(grail_recv_req_t, ompi_request_t, recv_construct, recv_destruct);
+OBJ_CLASS_INSTANCE(grail_send_req_t, ompi_request_t, send_construct, NULL);
+OBJ_CLASS_INSTANCE(grail_recv_req_t, ompi_request_t, recv_construct, NULL);
 
 int grail_requests_init(void)
 {
@@ -105,9 +94,9 @@ grail_recv_req_t *grail_recv_get_slow(void)
 
 void grail_req_clean(grail_req_t *req)
 {
-    if (req->convertor_ready) {
-        opal_convertor_cleanup(&req->convertor);
-        req->convertor_ready = false;
+    if (req->walk != NULL) {
+        grail_walk_free(req->walk);
+        req->walk = NULL;
     }
     if (req->handle != 0) {
         grail_handle_free(&grail_pml.handles, req->handle);
@@ -117,7 +106,7 @@ void grail_req_clean(grail_req_t *req)
 
 void grail_req_recycle(grail_req_t *req)
 {
-    if (GRAIL_UNLIKELY(req->convertor_ready || req->handle != 0))
+    if (GRAIL_UNLIKELY(req->walk != NULL || req->handle != 0))
         grail_req_clean(req);
     if (req->retained) {
         req->retained = false;
@@ -212,49 +201,36 @@ grail_status_t grail_req_net_buffer(grail_req_t *req, grail_net_buffer_t *buffer
     return grail_pml_net_type(req->datatype, &buffer->type);
 }
 
-static void convertor_prepare(grail_req_t *req)
+static grail_walk_t *req_walk(grail_req_t *req)
 {
-    if (req->convertor_ready)
-        return;
-    if (req->is_send)
-        opal_convertor_copy_and_prepare_for_send(grail_ompi_convertor(), &req->datatype->super,
-                                                 req->count, req->buffer, 0, &req->convertor);
-    else
-        opal_convertor_copy_and_prepare_for_recv(grail_ompi_convertor(), &req->datatype->super,
-                                                 req->count, req->buffer, 0, &req->convertor);
-    req->convertor_ready = true;
+    if (req->walk == NULL)
+        req->walk = grail_walk_new(req->datatype, req->buffer, req->count, req->is_send);
+    return req->walk;
 }
 
 grail_status_t grail_req_pack(grail_req_t *req, size_t offset, void *packed, size_t length)
 {
-    struct iovec iov = {.iov_base = packed, .iov_len = length};
-    uint32_t pieces = 1;
-
     if (length == 0)
         return GRAIL_OK;
     if (req->contiguous) {
         memcpy(packed, (char *)grail_req_data(req) + offset, length);
         return GRAIL_OK;
     }
-    convertor_prepare(req);
-    opal_convertor_set_position(&req->convertor, &offset);
-    return opal_convertor_pack(&req->convertor, &iov, &pieces, &length) < 0 ? GRAIL_ERR_INVALID
-                                                                            : GRAIL_OK;
+    if (req_walk(req) == NULL)
+        return GRAIL_ERR_NO_MEMORY;
+    return grail_walk_pack(req->walk, offset, packed, length) == length ? GRAIL_OK
+                                                                        : GRAIL_ERR_INVALID;
 }
 
 grail_status_t grail_req_unpack(grail_req_t *req, size_t offset, const void *packed, size_t length)
 {
-    struct iovec iov = {.iov_base = (void *)(uintptr_t)packed, .iov_len = length};
-    uint32_t pieces = 1;
-
     if (length == 0)
         return GRAIL_OK;
     if (req->contiguous) {
         memcpy((char *)grail_req_data(req) + offset, packed, length);
         return GRAIL_OK;
     }
-    convertor_prepare(req);
-    opal_convertor_set_position(&req->convertor, &offset);
-    return opal_convertor_unpack(&req->convertor, &iov, &pieces, &length) < 0 ? GRAIL_ERR_INVALID
-                                                                              : GRAIL_OK;
+    if (req_walk(req) == NULL)
+        return GRAIL_ERR_NO_MEMORY;
+    return grail_walk_unpack(req->walk, offset, packed, length);
 }

@@ -12,6 +12,7 @@
 #include "pml/ompi_compat.h"
 #include "pml/peer.h"
 #include "pml/pml_grail.h"
+#include "pml/walk.h"
 #include "pml/wire.h"
 #include "runtime/status.h"
 
@@ -39,11 +40,10 @@ typedef struct grail_req {
     bool protocol_done;
     bool retained;                      /* holds references to datatype and communicator */
     bool blocking;                      /* only its creator waits, in grail_req_wait() */
-    bool convertor_ready;
     bool listed;                        /* in grail_pml.sends or grail_pml.moving */
     uint32_t watched;                   /* the watcher's: when it first saw this, 0 not yet */
     uint32_t watch_next;                /* the watcher's: when it reports next */
-    opal_convertor_t convertor;         /* host pack/unpack; valid while `convertor_ready` */
+    grail_walk_t *walk;                 /* host pack/unpack; NULL until it is needed */
 } grail_req_t;
 
 typedef struct grail_send_req {
@@ -56,6 +56,7 @@ typedef struct grail_send_req {
     bool sent;                          /* the transport is done with the buffer */
     union {                             /* header in flight, valid until the net is done */
         grail_wire_match_t match;
+        grail_wire_brief_t brief;
         unsigned char bytes[GRAIL_NET_HEADER_MAX];
     } header;
 } grail_send_req_t;
@@ -68,6 +69,7 @@ typedef struct grail_recv_req {
     grail_wire_match_t match;           /* of the message that was matched */
     size_t length;                      /* its payload bytes */
     void *token;                        /* net rendezvous being fetched */
+    uint64_t buffer_id;                 /* of the device buffer when it was posted; 0: unknown */
 } grail_recv_req_t;
 
 /* First byte of the data: buffer + true lower bound (matters for MPI_BOTTOM and resized types). */
@@ -90,7 +92,7 @@ void grail_requests_fini(void);
 grail_send_req_t *grail_send_get_slow(void);
 grail_recv_req_t *grail_recv_get_slow(void);
 
-/* Ends what was made for one operation: convertor and handle. */
+/* Ends what was made for one operation: walk and handle. */
 void grail_req_clean(grail_req_t *req);
 
 /* Releases all that the request holds and puts it back. */
@@ -133,7 +135,7 @@ static inline void grail_recv_put_blocking(grail_recv_req_t *recv)
 {
     grail_req_t *req = &recv->req;
 
-    if (GRAIL_UNLIKELY(req->convertor_ready || req->handle != 0 || grail_pml.spare_recv != NULL))
+    if (GRAIL_UNLIKELY(req->walk != NULL || req->handle != 0 || grail_pml.spare_recv != NULL))
         grail_req_recycle(req);
     else
         grail_pml.spare_recv = recv;
@@ -178,7 +180,7 @@ static inline void grail_req_complete(grail_req_t *req)
         req->ompi.req_complete = REQUEST_COMPLETED;
         return;
     }
-    if (GRAIL_UNLIKELY(req->convertor_ready || req->handle != 0))
+    if (GRAIL_UNLIKELY(req->walk != NULL || req->handle != 0))
         grail_req_clean(req);
     if (GRAIL_UNLIKELY(req->free_called))
         grail_req_recycle(req);
@@ -209,6 +211,13 @@ const grail_msg_t *grail_match_find(struct grail_comm *state, int rank, int tag)
 void grail_msg_free(grail_msg_t *msg);
 /* Payload bytes as the receiver's status tells them. */
 size_t grail_msg_payload(const grail_msg_t *msg);
+/*
+ * The data of a device offer that was sent earlier, by a sender that waits no longer for its
+ * receive. It takes the offer's place where that is still queued, and the sender is told: REPLACED;
+ * MISSED when it is not.
+ */
+void grail_match_replace(const grail_wire_match_t *match, grail_handle_t transfer,
+                         const void *data, size_t length);
 /* A communicator came to life: hand it the messages that were early. */
 void grail_match_adopt(struct grail_comm *state);
 
@@ -217,6 +226,7 @@ void grail_match_fini(void);
 
 /* Handlers of the net */
 grail_net_verdict_t grail_match_handler(void *arg, grail_net_message_t *message);
+grail_net_verdict_t grail_brief_handler(void *arg, grail_net_message_t *message);
 grail_net_verdict_t grail_control_handler(void *arg, grail_net_message_t *message);
 grail_net_verdict_t grail_chunk_handler(void *arg, grail_net_message_t *message);
 
@@ -239,6 +249,10 @@ void grail_send_matched(grail_send_req_t *send);
 
 /* All data of `length` bytes has arrived (or status says why not); sets the MPI status. */
 void grail_recv_done(grail_recv_req_t *recv, grail_status_t status, size_t length);
+
+/* Ends a receive whose data the net was fetching from a peer that is gone. False: that is not what it
+ * waits for. */
+bool grail_recv_abandon(grail_recv_req_t *recv, grail_status_t status);
 
 /* Tell a synchronous sender that its message has been matched; a no-op for other messages. The
  * device protocols need not call it when their own answer implies the match. */

@@ -13,7 +13,7 @@
  * a better path than the net's. It is also where a send that the net did not finish at once counts
  * as a rendezvous in the statistics (the net does not tell which way it went).
  */
-enum { NAMED_FROM = 8192 };
+enum { NAMED_FROM = 16384 };
 
 void grail_send_match_header(grail_send_req_t *send, uint8_t kind, grail_wire_match_t *match)
 {
@@ -93,11 +93,12 @@ static void send_list(grail_send_req_t *send)
 
 /* The connection did not take the message. Its number is given back, or the receiver would wait for
  * it for ever. */
-static grail_status_t send_refused(grail_send_req_t *send, grail_status_t status)
+static grail_status_t send_refused(const grail_send_req_t *send, uint32_t sequence,
+                                   grail_status_t status)
 {
     grail_comm_rank_t *to = send->req.state->ranks[send->req.rank];
 
-    if (send->header.match.sequence + 1 == to->next_send)
+    if (sequence + 1 == to->next_send)
         to->next_send--;
     else
         grail_peer_fail(to->peer, status, "a message to it could not be sent");
@@ -150,7 +151,7 @@ static grail_status_t send_host(grail_send_req_t *send, grail_peer_t *peer)
                             sizeof(send->header.match), req->bytes != 0 ? &buffer : NULL, flags,
                             net_done, send);
     if (GRAIL_UNLIKELY(grail_status_is_error(status)))
-        return send_refused(send, status);
+        return send_refused(send, send->header.match.sequence, status);
     grail_stats_count(GRAIL_SENT,
                       status == GRAIL_OK || req->bytes < NAMED_FROM ? GRAIL_PATH_NET_EAGER
                                                                     : GRAIL_PATH_NET_RNDV,
@@ -294,7 +295,7 @@ send_small_left(grail_send_req_t *send, const send_args_t *args, bool blocking, 
     send->matched = true;
     send->sent = false;
     if (status != GRAIL_IN_PROGRESS)
-        return send_refused(send, status);
+        return send_refused(send, send->header.brief.sequence, status);
     grail_stats_count(GRAIL_SENT, GRAIL_PATH_NET_EAGER, peer->where, buffer->length);
     send_list(send);
     return GRAIL_IN_PROGRESS;
@@ -312,6 +313,7 @@ send_small(const send_args_t *args, bool blocking, grail_send_req_t **left)
     grail_comm_t *state = grail_comm_state(args->comm);
     grail_comm_rank_t *to = state->ranks[args->rank];
     grail_send_req_t *send = grail_pml.spare_send;
+    uint32_t source = (uint32_t)args->comm->c_my_rank;
     grail_net_buffer_t buffer;
     grail_peer_t *peer;
     grail_status_t status;
@@ -320,6 +322,7 @@ send_small(const send_args_t *args, bool blocking, grail_send_req_t **left)
     buffer.length = type->size * args->count;
     buffer.type = NULL;
     if (GRAIL_UNLIKELY(to == NULL || send == NULL || buffer.length >= NAMED_FROM ||
+                       (state->cid | source) > GRAIL_WIRE_BRIEF_MAX ||
                        (args->mode != MCA_PML_BASE_SEND_STANDARD &&
                         args->mode != MCA_PML_BASE_SEND_READY) ||
                        !grail_type_is_block(type, args->count)))
@@ -329,15 +332,12 @@ send_small(const send_args_t *args, bool blocking, grail_send_req_t **left)
                        (buffer.length != 0 && grail_mem_is_device(buffer.address))))
         return GRAIL_ERR_UNSUPPORTED;
     grail_pml.spare_send = NULL;
-    send->header.match.cid = state->cid;
-    send->header.match.source = args->comm->c_my_rank;
-    send->header.match.tag = args->tag;
-    send->header.match.sequence = to->next_send++;
-    send->header.match.kind = GRAIL_WIRE_DATA;
-    send->header.match.flags = 0;
-    send->header.match.sender = 0;
-    status = grail_net_send(grail_pml.net, peer->endpoint, GRAIL_MSG_MATCH, &send->header.match,
-                            sizeof(send->header.match), buffer.length != 0 ? &buffer : NULL,
+    send->header.brief.cid = (uint16_t)state->cid;
+    send->header.brief.source = (uint16_t)source;
+    send->header.brief.tag = args->tag;
+    send->header.brief.sequence = to->next_send++;
+    status = grail_net_send(grail_pml.net, peer->endpoint, GRAIL_MSG_BRIEF, &send->header.brief,
+                            sizeof(send->header.brief), buffer.length != 0 ? &buffer : NULL,
                             blocking ? GRAIL_NET_SEND_FAST : 0, net_done, send);
     if (GRAIL_LIKELY(status == GRAIL_OK)) {
         grail_stats_count(GRAIL_SENT, GRAIL_PATH_NET_EAGER, peer->where, buffer.length);

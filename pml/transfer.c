@@ -66,6 +66,7 @@ void grail_transfer_free(grail_transfer_t *transfer)
 {
     grail_piece_t *piece;
 
+    grail_late_disarm(transfer);
     grail_transfer_deactivate(transfer);
     if (transfer->tell_abort && transfer->remote != 0)
         grail_control_go(transfer, GRAIL_CONTROL_ABORT, transfer->remote, 0, GRAIL_ERR_CUDA);
@@ -91,6 +92,31 @@ void grail_transfer_free(grail_transfer_t *transfer)
     free(transfer);
 }
 
+/* Work on freed memory would be an error of the GPU that ends the whole program, or worse, would
+ * hit what the program has allocated there since. */
+static grail_status_t check_memory(const grail_transfer_t *t, uint64_t expected, uint64_t *found)
+{
+    const char *what = t->sending ? "send" : "receive";
+
+    if (grail_mem_identify(grail_req_data(t->req), found) &&
+        (expected == 0 || *found == 0 || *found == expected))
+        return GRAIL_OK;
+    grail_error("the device buffer of a %s %s %s (tag %d, %zu bytes) was freed before the %s "
+                "completed: wait for the request before freeing its buffer", what,
+                t->sending ? "to" : "from", grail_peer_string(t->peer), t->req->tag, t->length,
+                what);
+    return GRAIL_ERR_STALE;
+}
+
+grail_status_t grail_transfer_check_buffer(const grail_transfer_t *transfer)
+{
+    uint64_t found;
+
+    if (!transfer->on_device || transfer->req == NULL)
+        return GRAIL_OK;
+    return check_memory(transfer, transfer->buffer_id, &found);
+}
+
 grail_status_t grail_transfer_bind(grail_transfer_t *transfer)
 {
     grail_req_t *req = transfer->req;
@@ -111,6 +137,11 @@ grail_status_t grail_transfer_bind(grail_transfer_t *transfer)
     transfer->data = first;
     if (!transfer->on_device)
         return GRAIL_OK;
+    status = check_memory(transfer, req->is_send ? 0
+                          : GRAIL_CONTAINER_OF(req, grail_recv_req_t, req)->buffer_id,
+                          &transfer->buffer_id);
+    if (status != GRAIL_OK)
+        return status;
     status = grail_mem_query(first, &transfer->mem);
     if (status == GRAIL_OK)
         status = grail_gpu_get(&transfer->mem, &transfer->gpu);
@@ -124,8 +155,8 @@ grail_status_t grail_transfer_bind(grail_transfer_t *transfer)
     return GRAIL_OK;
 }
 
-/* Pieces that the peer or the GPU may still touch. */
-static bool pieces_out(const grail_transfer_t *transfer)
+/* The peer, the GPU or the net may still touch memory of this transfer. */
+static bool in_use(const grail_transfer_t *transfer)
 {
     const grail_piece_t *piece;
 
@@ -133,7 +164,23 @@ static bool pieces_out(const grail_transfer_t *transfer)
         if (piece->state != GRAIL_PIECE_QUEUED)
             return true;
     }
-    return false;
+    return transfer->copying || transfer->moving;
+}
+
+/* Something may still write to the receive buffer. (A fetch from a dead peer may never end.) */
+static bool buffer_written(const grail_transfer_t *transfer)
+{
+    const grail_piece_t *piece;
+
+    if (transfer->sending)
+        return false;
+    TAILQ_FOREACH(piece, &transfer->pieces, link) {
+        if (piece->state == GRAIL_PIECE_COPYING ||
+            (piece->state == GRAIL_PIECE_MOVING && piece->staging == NULL &&
+             !transfer->peer->failed))
+            return true;
+    }
+    return transfer->copying;
 }
 
 void grail_transfer_pieces_return(grail_transfer_t *transfer)
@@ -146,12 +193,38 @@ void grail_transfer_pieces_return(grail_transfer_t *transfer)
     }
 }
 
+/* Frees the transfer if nobody uses it, and completes its request. */
+static void end(grail_transfer_t *transfer, grail_status_t status)
+{
+    grail_req_t *req = transfer->req;
+    size_t length = transfer->length;
+    bool sending = transfer->sending, helper = transfer->helper;
+
+    if (req != NULL) {
+        if (status == GRAIL_OK && !helper)
+            grail_stats_count(sending ? GRAIL_SENT : GRAIL_RECEIVED, transfer->path,
+                              transfer->peer->where, length);
+        req->device = NULL;
+        transfer->req = NULL;
+    }
+    if (!in_use(transfer))
+        grail_transfer_free(transfer);
+    if (req == NULL || helper)
+        return;
+    if (sending)
+        grail_send_done(GRAIL_CONTAINER_OF(req, grail_send_req_t, req), status);
+    else
+        grail_recv_done(GRAIL_CONTAINER_OF(req, grail_recv_req_t, req), status, length);
+}
+
 /* Give back the pieces whose copies have ended; those that the peer reads stay until it answers. */
 static unsigned step_drain(grail_transfer_t *transfer)
 {
     grail_piece_t *piece, *next;
     unsigned events = 0;
 
+    if (transfer->copying && grail_copy_test(&transfer->copy) != GRAIL_IN_PROGRESS)
+        transfer->copying = false;
     for (piece = TAILQ_FIRST(&transfer->pieces); piece != NULL; piece = next) {
         next = TAILQ_NEXT(piece, link);
         if (piece->state == GRAIL_PIECE_QUEUED ||
@@ -161,8 +234,8 @@ static unsigned step_drain(grail_transfer_t *transfer)
             events++;
         }
     }
-    if (TAILQ_EMPTY(&transfer->pieces)) {
-        grail_transfer_free(transfer);
+    if (!in_use(transfer) || (transfer->req != NULL && !buffer_written(transfer))) {
+        end(transfer, transfer->status);
         events++;
     }
     return events;
@@ -170,34 +243,23 @@ static unsigned step_drain(grail_transfer_t *transfer)
 
 void grail_transfer_finish(grail_transfer_t *transfer, grail_status_t status)
 {
-    grail_req_t *req = transfer->req;
-    size_t length = transfer->length;
-    bool sending = transfer->sending, helper = transfer->helper;
-
-    if (req != NULL) {
-        if (status == GRAIL_OK && !transfer->helper)
-            grail_stats_count(sending ? GRAIL_SENT : GRAIL_RECEIVED, transfer->path,
-                              transfer->peer->where, length);
-        req->device = NULL;
-        transfer->req = NULL;
-    }
-    if (pieces_out(transfer)) {
+    if (transfer->aborted)
+        return;
+    if (in_use(transfer)) {
         transfer->aborted = true;
+        transfer->status = status;
         transfer->step = step_drain;
         grail_transfer_activate(transfer);
-    } else {
-        grail_transfer_free(transfer);
+        if (transfer->req == NULL || buffer_written(transfer))
+            return;
     }
-    if (req == NULL || helper)
-        return;
-    if (sending)
-        grail_send_done(GRAIL_CONTAINER_OF(req, grail_send_req_t, req), status);
-    else
-        grail_recv_done(GRAIL_CONTAINER_OF(req, grail_recv_req_t, req), status, length);
+    end(transfer, status);
 }
 
 void grail_transfer_abort(grail_transfer_t *transfer, grail_status_t status)
 {
+    if (transfer->aborted)
+        return;
     if (!transfer->sending)
         transfer->tell_abort = true;
     else if (transfer->remote != 0)
@@ -217,6 +279,46 @@ grail_device_peer_t *grail_device_peer(grail_peer_t *peer)
         TAILQ_INSERT_TAIL(&peers, peer->device, link);
     }
     return peer->device;
+}
+
+const grail_ipc_key_t *grail_device_peer_probe(const grail_device_peer_t *peer, const CUuuid *gpu)
+{
+    for (unsigned i = 0; i < peer->probe_count; i++) {
+        if (memcmp(&peer->probes[i].gpu, gpu, sizeof(*gpu)) == 0)
+            return &peer->probes[i];
+    }
+    return NULL;
+}
+
+void grail_device_peer_keep_probe(grail_device_peer_t *peer, const grail_ipc_key_t *probe)
+{
+    const grail_ipc_key_t *known = grail_device_peer_probe(peer, &probe->gpu);
+    grail_ipc_key_t *probes;
+
+    if (known != NULL) {
+        peer->probes[known - peer->probes] = *probe;
+        return;
+    }
+    probes = realloc(peer->probes, (peer->probe_count + 1) * sizeof(*probes));
+    if (probes == NULL)
+        return;
+    probes[peer->probe_count++] = *probe;
+    peer->probes = probes;
+}
+
+/* What it exported would live on for as long as it is mapped here. */
+static void device_peer_free(grail_device_peer_t *peer)
+{
+    TAILQ_REMOVE(&peers, peer, link);
+    peer->peer->device = NULL;
+    if (peer->shm_seen)
+        grail_slots_close_peer(&peer->shm);
+    if (peer->owner != 0 && peer->owner != grail_ipc_owner()) {
+        grail_slots_close_rings(peer->owner);
+        grail_ipc_forget(peer->owner, 0, 0);
+    }
+    free(peer->probes);
+    free(peer);
 }
 
 /* ---- pieces ---- */
@@ -281,7 +383,10 @@ grail_status_t grail_piece_copy_out(grail_piece_t *piece)
 {
     grail_transfer_t *t = piece->transfer;
     grail_lane_t lane = t->path == GRAIL_PATH_RING ? GRAIL_LANE_PEER : GRAIL_LANE_OUT;
+    grail_status_t status = grail_transfer_check_buffer(t);
 
+    if (status != GRAIL_OK)
+        return status;
     piece->state = GRAIL_PIECE_COPYING;
     if (t->layout != NULL)
         return grail_transfer_pack(t, lane, piece->offset, piece->length, piece->address,
@@ -294,7 +399,10 @@ grail_status_t grail_piece_copy_in(grail_piece_t *piece)
 {
     grail_transfer_t *t = piece->transfer;
     grail_lane_t lane = t->path == GRAIL_PATH_RING ? GRAIL_LANE_PEER : GRAIL_LANE_IN;
+    grail_status_t status = grail_transfer_check_buffer(t);
 
+    if (status != GRAIL_OK)
+        return status;
     piece->state = GRAIL_PIECE_COPYING;
     if (t->layout != NULL)
         return transfer_unpack(t, lane, piece->offset, piece->length, piece->address,
@@ -340,25 +448,28 @@ static void control_done(void *arg, grail_status_t status, size_t length)
     packet_put(packet);
 }
 
+/* Callers go on to use the transfer that it is about, so the peer's end waits. */
 void grail_control_send_as(grail_peer_t *peer, unsigned id, const void *header, size_t length)
 {
     grail_net_endpoint_t *endpoint;
     control_packet_t *packet;
     grail_status_t status;
 
-    if (peer->failed || grail_peer_endpoint(peer, &endpoint) != GRAIL_OK)
+    if (peer->failed || peer->closing || grail_peer_endpoint(peer, &endpoint) != GRAIL_OK)
         return;
     packet = packet_get();
     if (packet == NULL) {
-        grail_peer_fail(peer, GRAIL_ERR_NO_MEMORY, "no host memory for a control message");
+        grail_peer_break(peer, GRAIL_ERR_NO_MEMORY, "no host memory for a control message");
         return;
     }
     packet->peer = peer;
     memcpy(packet->bytes, header, length);
     status = grail_net_send(grail_pml.net, endpoint, id, packet->bytes, length, NULL,
                             GRAIL_NET_SEND_EAGER, control_done, packet);
+    if (grail_status_is_error(status))
+        grail_peer_break(peer, status, "a control message could not be sent");
     if (status != GRAIL_IN_PROGRESS)
-        control_done(packet, status, 0);
+        packet_put(packet);
 }
 
 void grail_control_send(grail_peer_t *peer, const void *header, size_t length)
@@ -374,7 +485,8 @@ void grail_control_go(grail_transfer_t *transfer, uint32_t op, grail_handle_t to
         .path = transfer->path,
         .flags = flags,
         .status = status,
-        .epoch = transfer->epoch
+        .epoch = transfer->epoch,
+        .who = grail_peer_name_key(ompi_proc_local()->super.proc_name)
     };
     grail_control_send(transfer->peer, &go, sizeof(go));
 }
@@ -383,7 +495,7 @@ void grail_control_go(grail_transfer_t *transfer, uint32_t op, grail_handle_t to
 
 unsigned grail_device_progress(void)
 {
-    unsigned events = 0;
+    unsigned events = grail_late_progress();
 
     /* Each step may end this transfer or, through completion callbacks, start and end others, so no
      * pointer into the list survives a step: take the first and put it last, as often as there are
@@ -414,24 +526,22 @@ void grail_device_forget(uint64_t base, uint64_t buffer_id)
 
 void grail_device_peer_gone(grail_peer_t *peer, grail_status_t status)
 {
-    grail_transfer_t *transfer, *next;
+    grail_transfer_t *transfer;
 
-    for (transfer = TAILQ_FIRST(&all); transfer != NULL; transfer = next) {
-        next = TAILQ_NEXT(transfer, link);
-        if (transfer->peer != peer)
-            continue;
-        grail_transfer_pieces_return(transfer);
-        grail_transfer_finish(transfer, status);
-        /* a completion callback may have ended any other one: start again */
-        next = TAILQ_FIRST(&all);
-        while (next != NULL && (next->peer != peer || next->req == NULL))
-            next = TAILQ_NEXT(next, link);
+    TAILQ_FOREACH(transfer, &all, link) {       /* ghosts too: each is stepped until it is free */
+        if (transfer->peer == peer)
+            grail_transfer_pieces_return(transfer);
     }
-    if (peer->device != NULL) {
-        TAILQ_REMOVE(&peers, peer->device, link);
-        free(peer->device);
-        peer->device = NULL;
-    }
+    do {        /* a completion callback may have ended any other one: start again after each */
+        TAILQ_FOREACH(transfer, &all, link) {
+            if (transfer->peer == peer && !transfer->aborted)
+                break;
+        }
+        if (transfer != NULL)
+            grail_transfer_finish(transfer, status);
+    } while (transfer != NULL);
+    if (peer->device != NULL)
+        device_peer_free(peer->device);
 }
 
 void grail_device_release(grail_req_t *req)
@@ -448,20 +558,36 @@ void grail_device_release(grail_req_t *req)
     grail_transfer_finish(transfer, GRAIL_ERR_CANCELLED);
 }
 
+void grail_device_leave(void)
+{
+    grail_transfer_t *transfer;
+    grail_piece_t *piece, *next;
+
+    TAILQ_FOREACH(transfer, &all, link) {
+        grail_late_disarm(transfer);
+        transfer->req = NULL;
+        transfer->tell_abort = false;
+        transfer->aborted = true;
+        if (transfer->held != NULL)
+            grail_net_drop(grail_pml.net, transfer->held);
+        transfer->held = NULL;
+        for (piece = TAILQ_FIRST(&transfer->pieces); piece != NULL; piece = next) {
+            next = TAILQ_NEXT(piece, link);
+            if (piece->state != GRAIL_PIECE_MOVING)
+                grail_piece_free(piece);
+        }
+    }
+}
+
 void grail_device_fini(void)
 {
     grail_transfer_t *transfer;
     grail_device_peer_t *peer;
 
-    while ((transfer = TAILQ_FIRST(&all)) != NULL) {
-        transfer->req = NULL;
+    while ((transfer = TAILQ_FIRST(&all)) != NULL)
         grail_transfer_free(transfer);
-    }
-    while ((peer = TAILQ_FIRST(&peers)) != NULL) {
-        TAILQ_REMOVE(&peers, peer, link);
-        peer->peer->device = NULL;
-        free(peer);
-    }
+    while ((peer = TAILQ_FIRST(&peers)) != NULL)
+        device_peer_free(peer);
     while (free_packets != NULL) {
         control_packet_t *packet = free_packets;
 

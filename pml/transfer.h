@@ -17,12 +17,23 @@
 
 typedef struct grail_device_transfer grail_transfer_t;
 
-/* What this process knows about a peer's view of its GPUs; bits are CUDA ordinals below 64. */
+TAILQ_HEAD(grail_late_list, grail_device_transfer);
+
+/*
+ * What this process knows about a peer's view of its GPUs (bits are CUDA ordinals below 64), and of
+ * the peer's memory here. The peer may receive on several GPUs, some of which can map and some not.
+ */
 typedef struct grail_device_peer {
     TAILQ_ENTRY(grail_device_peer) link;
     grail_peer_t *peer;
-    uint64_t proved;            /* the peer has proved that it can read this GPU */
-    uint64_t no_map;            /* the peer cannot map this GPU's memory */
+    uint64_t proved;            /* a GPU of the peer has proved that it can read this GPU */
+    uint64_t no_map;            /* a GPU of the peer cannot map this GPU's memory */
+    bool no_shm;                /* its shared segment cannot be used here */
+    uint64_t owner;             /* of its device memory, 0: none was offered */
+    bool shm_seen;              /* `shm` names its shared segment */
+    grail_slots_ticket_t shm;
+    unsigned probe_count;       /* one for each of its GPUs that has offered */
+    grail_ipc_key_t *probes;
 } grail_device_peer_t;
 
 /* One piece of a pipeline. */
@@ -48,6 +59,14 @@ typedef struct grail_piece {
     grail_wire_piece_t header;  /* sender: of the message in flight */
 } grail_piece_t;
 
+/* A small offer whose receive may be late (path_late.c). */
+typedef enum grail_late {
+    GRAIL_LATE_NONE,            /* answered, or never to be replaced */
+    GRAIL_LATE_WAITING,
+    GRAIL_LATE_COPYING,         /* to `bounce`, by `copy` */
+    GRAIL_LATE_SENT             /* the receiver will say what became of it */
+} grail_late_t;
+
 struct grail_device_transfer {
     TAILQ_ENTRY(grail_device_transfer) link;
     TAILQ_ENTRY(grail_device_transfer) active_link;
@@ -65,6 +84,7 @@ struct grail_device_transfer {
     /* this side's buffer */
     bool on_device;
     grail_mem_t mem;            /* device side only */
+    uint64_t buffer_id;         /* device side: what CUDA knows the first byte's memory by */
     grail_gpu_t *gpu;
     grail_layout_t *layout;     /* device side, not contiguous: retained */
     bool contiguous;            /* of either kind of memory */
@@ -89,11 +109,21 @@ struct grail_device_transfer {
     grail_layout_t *remote_layout;
     grail_copy_t copy;
 
+    /* late eager */
+    TAILQ_ENTRY(grail_device_transfer) late_link;
+    grail_late_t late;
+    uint32_t late_calls;        /* of progress, when the wait began */
+    uint64_t late_wait;         /* ns */
+    uint64_t late_due;          /* ns, CLOCK_MONOTONIC */
+
     void *held;                 /* receiver from a host sender: its rendezvous, dropped at the end */
     void *bounce;               /* eager: pinned chunk */
     char *rest;                 /* eager data that found no staging memory yet, from rest_offset on */
     size_t rest_offset;
-    bool aborted;               /* waits only for its pieces to come back */
+    bool copying;               /* `copy` (not a late one) was started and not seen to end */
+    bool moving;                /* the net sends `bounce`, or fetches into `rest` */
+    bool aborted;               /* waits only for its pieces, its copy and the net */
+    grail_status_t status;      /* aborted: of a request that is not complete yet */
     bool tell_abort;            /* receiver: say ABORT when nothing here reads a slot any more */
 };
 
@@ -108,10 +138,19 @@ void grail_transfer_free(grail_transfer_t *transfer);
 void grail_transfer_activate(grail_transfer_t *transfer);
 void grail_transfer_deactivate(grail_transfer_t *transfer);
 
-/* Fills on_device, mem, gpu, layout, data, count from the request's buffer. */
+/* Fills on_device, mem, gpu, layout, data, count from the request's buffer. STALE (logged): a
+ * receive was posted earlier, and its buffer has been freed since. */
 grail_status_t grail_transfer_bind(grail_transfer_t *transfer);
 
-/* Completes the MPI request (once) and frees the transfer, unless pieces are still with the peer. */
+/* Before work is queued on this side's buffer some time after bind: GRAIL_ERR_STALE (logged) when the
+ * program has freed it meanwhile. */
+grail_status_t grail_transfer_check_buffer(const grail_transfer_t *transfer);
+
+/*
+ * Completes the MPI request (once) and frees the transfer. While the peer, the GPU or the net still
+ * uses its memory it stays as a ghost; a receive completes only when nothing writes to its buffer any
+ * more. A no-op on a ghost.
+ */
 void grail_transfer_finish(grail_transfer_t *transfer, grail_status_t status);
 /*
  * Local failure: tell the peer, complete the request with `status`. A sender tells at once; a
@@ -120,6 +159,10 @@ void grail_transfer_finish(grail_transfer_t *transfer, grail_status_t status);
 void grail_transfer_abort(grail_transfer_t *transfer, grail_status_t status);
 
 grail_device_peer_t *grail_device_peer(grail_peer_t *peer);
+
+/* Its probe for memory on `gpu`, NULL: none has come. Keeping fails quietly: another will come. */
+const grail_ipc_key_t *grail_device_peer_probe(const grail_device_peer_t *peer, const CUuuid *gpu);
+void grail_device_peer_keep_probe(grail_device_peer_t *peer, const grail_ipc_key_t *probe);
 
 /* The peer has stopped reading: pieces that waited for its answer are free. */
 void grail_transfer_pieces_return(grail_transfer_t *transfer);
@@ -138,7 +181,7 @@ grail_status_t grail_transfer_pack(grail_transfer_t *transfer, grail_lane_t lane
                                    size_t length, void *packed, grail_copy_t *op);
 
 /* Start the device copy of a piece between this side's buffer and piece->address. BUSY: again after
- * progress. */
+ * progress; STALE: the buffer was freed (logged). */
 grail_status_t grail_piece_copy_out(grail_piece_t *piece);  /* buffer -> address */
 grail_status_t grail_piece_copy_in(grail_piece_t *piece);   /* address -> buffer */
 
@@ -176,6 +219,12 @@ void grail_feed_token(grail_transfer_t *transfer, void *token);
 /* The same for a longer rendezvous whose sender cannot be asked for a pipeline: through a buffer of
  * its length in ordinary memory. */
 void grail_feed_whole(grail_transfer_t *transfer, void *token);
+
+/* path_late.c: an offer was sent; it was answered or ends; an answer to its replacement. */
+void grail_late_arm(grail_transfer_t *transfer);
+void grail_late_disarm(grail_transfer_t *transfer);
+void grail_late_answer(grail_transfer_t *transfer, uint32_t op);
+unsigned grail_late_progress(void);
 
 /* path_eager.c */
 grail_status_t grail_eager_send(grail_transfer_t *transfer);

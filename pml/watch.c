@@ -101,6 +101,7 @@ void grail_watch(void)
     static uint32_t last_ms;
     struct timespec time;
 
+    grail_peer_end_broken();
     clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
     now_ms = (uint32_t)((uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000);
     if (now_ms == 0)

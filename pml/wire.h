@@ -11,7 +11,8 @@
 enum {
     GRAIL_MSG_MATCH,        /* grail_wire_match_t [+ body] + payload: takes part in matching */
     GRAIL_MSG_CONTROL,      /* grail_wire_control_t + body: between two known requests or peers */
-    GRAIL_MSG_CHUNK         /* like control, with payload: a piece of a host pipeline */
+    GRAIL_MSG_CHUNK,        /* like control, with payload: a piece of a host pipeline */
+    GRAIL_MSG_BRIEF         /* grail_wire_brief_t + payload: takes part in matching */
 };
 
 /* What follows the match header */
@@ -34,7 +35,21 @@ typedef struct grail_wire_match {
     grail_handle_t sender;  /* send request; 0 when nothing will ever be answered */
 } grail_wire_match_t;
 
-_Static_assert(sizeof(grail_wire_match_t) == 24, "short enough to go with 64 bytes in one slot");
+/*
+ * The same for a message of kind GRAIL_WIRE_DATA without flags that nothing will ever be answered to,
+ * where the numbers fit. A cache line that goes from core to core costs up to 0.15 us, and with this
+ * header and 36 bytes of UCX's own 16 bytes of payload go in one.
+ */
+typedef struct grail_wire_brief {
+    uint16_t cid;
+    uint16_t source;
+    int32_t tag;
+    uint32_t sequence;
+} grail_wire_brief_t;
+
+enum { GRAIL_WIRE_BRIEF_MAX = UINT16_MAX };     /* largest cid and source */
+
+_Static_assert(sizeof(grail_wire_brief_t) + 36 + 16 <= 64, "16 bytes go in one cache line");
 
 /* What a control message asks for; values from 16 belong to the device protocols */
 enum {

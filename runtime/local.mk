@@ -21,6 +21,7 @@ libgrail_la_SOURCES = \
 	runtime/net/net.h \
 	runtime/net/net_ucx.c \
 	runtime/net/net_ucx.h \
+	runtime/net/net_ucx_cma.c \
 	runtime/net/net_ucx_endpoint.c \
 	runtime/net/net_ucx_receive.c \
 	runtime/net/net_ucx_send.c \

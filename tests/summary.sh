@@ -10,7 +10,7 @@ set -eu
 tmp=$(mktemp) && trap 'rm -f "$tmp"' EXIT
 
 for build in "$@"; do
-    find "$build/tests" -name '*.trs' | LC_ALL=C sort | while IFS= read -r trs; do
+    find "$build" -name '*.trs' | LC_ALL=C sort | while IFS= read -r trs; do
         test=${trs#"$build"/} && test=${test%.trs}
         # the results are counted by the .trs file; what each was is told by the log
         awk -v test="$test" '

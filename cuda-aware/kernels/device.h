@@ -116,6 +116,15 @@ GRAIL_DEVICE_FN uint32_t grail_add32(grail_dptr_t addr, uint32_t v)
     return atomicAdd_system((unsigned int *)addr, v);
 }
 
+/* Acquires and releases among the blocks of this GPU; `addr` is memory of this GPU. */
+GRAIL_DEVICE_FN uint32_t grail_add32_acq_rel_gpu(grail_dptr_t addr, uint32_t v)
+{
+    uint32_t old;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+                 : "=r"(old) : "l"(addr), "r"(v) : "memory");
+    return old;
+}
+
 GRAIL_DEVICE_FN uint64_t grail_add64(grail_dptr_t addr, uint64_t v)
 {
     return atomicAdd_system((unsigned long long *)addr, (unsigned long long)v);
@@ -124,6 +133,13 @@ GRAIL_DEVICE_FN uint64_t grail_add64(grail_dptr_t addr, uint64_t v)
 GRAIL_DEVICE_FN void grail_fence_system(void)
 {
     __threadfence_system();
+}
+
+/* After a load has seen a flag: what this thread and, behind a barrier, its block load from now on is
+ * at least as new as the flag (an SM's L1 forgets what it holds). */
+GRAIL_DEVICE_FN void grail_fence_acquire(void)
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
 /* `type *name`: one object for all threads of a block. Only in GRAIL_KERNEL_BARRIER kernels; at most
@@ -296,12 +312,22 @@ GRAIL_DEVICE_FN uint32_t grail_add32(grail_dptr_t addr, uint32_t v)
     return __atomic_fetch_add((uint32_t *)grail_host_ptr(addr, 4, 1), v, __ATOMIC_ACQ_REL);
 }
 
+GRAIL_DEVICE_FN uint32_t grail_add32_acq_rel_gpu(grail_dptr_t addr, uint32_t v)
+{
+    return grail_add32(addr, v);
+}
+
 GRAIL_DEVICE_FN uint64_t grail_add64(grail_dptr_t addr, uint64_t v)
 {
     return __atomic_fetch_add((uint64_t *)grail_host_ptr(addr, 8, 1), v, __ATOMIC_ACQ_REL);
 }
 
 GRAIL_DEVICE_FN void grail_fence_system(void)
+{
+    __sync_synchronize();
+}
+
+GRAIL_DEVICE_FN void grail_fence_acquire(void)
 {
     __sync_synchronize();
 }

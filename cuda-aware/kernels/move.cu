@@ -5,8 +5,8 @@
 /*
  * All bytes are stored: the last block tells the host. One thread's release at system scope orders
  * the stores of the whole block, because the barrier orders them before it (causality order of the
- * PTX memory model is transitive), and likewise for the blocks before it in the counter. A lone
- * block needs no other fence: one costs half a microsecond of a small copy.
+ * PTX memory model is transitive), and those of the blocks that it has seen in the counter. The
+ * counter works at the scope of the GPU: fences at system scope cost half a microsecond each.
  */
 GRAIL_DEVICE_FN void grail_finish(const grail_done_t *done)
 {
@@ -20,11 +20,9 @@ GRAIL_DEVICE_FN void grail_finish(const grail_done_t *done)
         return;
 #endif
     if (gridDim.x > 1) {
-        grail_fence_system();
-        if (grail_add32(done->counter, 1) != gridDim.x - 1)
+        if (grail_add32_acq_rel_gpu(done->counter, 1) != gridDim.x - 1)
             return;
         GRAIL_ST_VOLATILE(uint32_t, done->counter, 0);
-        grail_fence_system();
     }
     grail_st32_release(done->word, done->ticket);
 }

@@ -39,6 +39,8 @@ GRAIL_KERNEL_BARRIER(grail_resident, grail_resident_args_t, args)
                 }
                 GRAIL_SPIN();
             }
+            /* The sources may have been copied by this very block before, and changed since. */
+            grail_fence_acquire();
         }
         GRAIL_SYNC_BLOCK();
         if (*over)

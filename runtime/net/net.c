@@ -62,6 +62,11 @@ grail_status_t grail_net_fetch(grail_net_t *net, void *token, const grail_net_bu
     return net->provider->fetch(net, token, buffer, done, arg);
 }
 
+bool grail_net_abandon(grail_net_t *net, const void *arg)
+{
+    return net->provider->abandon(net, arg);
+}
+
 void grail_net_drop(grail_net_t *net, void *token)
 {
     net->provider->drop(net, token);

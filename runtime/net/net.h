@@ -26,7 +26,8 @@ typedef struct grail_net_endpoint grail_net_endpoint_t;
 enum { GRAIL_NET_HANDLERS = 8, GRAIL_NET_HEADER_MAX = 512 };
 
 /* Non-contiguous host memory, walked by the owner's pack and unpack functions. `start` returns a
- * state for one transfer (NULL on failure), `finish` ends it. Offsets ascend without gaps. */
+ * state for one transfer (NULL on failure), `finish` ends it. Offsets ascend without gaps. `pack`
+ * writes `max` bytes, fewer only at the end of the data: UCX places a header by what it asked for. */
 typedef struct grail_net_layout {
     void *(*start_pack)(void *context, const void *buffer, size_t count);
     void *(*start_unpack)(void *context, void *buffer, size_t count);
@@ -60,8 +61,9 @@ typedef struct grail_net_message {
     size_t header_length;
     void *data;                 /* NULL for a rendezvous */
     size_t length;              /* payload bytes */
-    bool rndv;                  /* payload must be fetched or dropped; its sender may have completed
-                                   all the same (a provider may hold part of it already) */
+    bool rndv;                  /* payload must be fetched or dropped */
+    bool sender_done;           /* rndv, but its sender may have completed all the same (parts of the
+                                   data were copied on their way) */
     bool may_keep;              /* data stays valid after return when the handler says KEEP */
     void *token;                /* for grail_net_fetch()/grail_net_drop() */
 } grail_net_message_t;
@@ -79,8 +81,8 @@ typedef void (*grail_net_done_fn)(void *arg, grail_status_t status, size_t lengt
  * A connection broke or its process died: called once per endpoint, after the sends in flight on it
  * have completed with GRAIL_ERR_PEER; later sends on it return GRAIL_ERR_PEER. The net does not log
  * (it cannot name the rank); the callee does. A fetch from that peer may never complete by itself
- * before grail_net_close(), which completes it with GRAIL_ERR_CANCELLED. `reason` is valid during
- * the call.
+ * before grail_net_close(), which completes it with GRAIL_ERR_CANCELLED: see grail_net_abandon().
+ * `reason` is valid during the call.
  */
 typedef void (*grail_net_error_fn)(void *arg, void *peer, grail_status_t status,
                                    const char *reason);
@@ -92,6 +94,7 @@ typedef struct grail_net_params {
     bool threads;                  /* several threads will call (serialised by the caller) */
     unsigned processes;            /* of the job, and of those on this node: hints for the choice */
     unsigned processes_on_node;    /* of transports; 0 is unknown */
+    bool first_on_node;            /* this process warns of what is wrong with the node */
 } grail_net_params_t;
 
 /* Opens the provider. Logs and returns an error when none works. */
@@ -137,6 +140,13 @@ GRAIL_API grail_status_t grail_net_send(grail_net_t *net, grail_net_endpoint_t *
 GRAIL_API grail_status_t grail_net_fetch(grail_net_t *net, void *token,
                                          const grail_net_buffer_t *buffer, grail_net_done_fn done,
                                          void *arg);
+
+/*
+ * Gives up the fetches that were started with `arg`, whose buffer the caller needs back: `done` will
+ * not be called any more. For a peer that is gone only: nothing else keeps the provider from writing
+ * to the buffer. False when there is none.
+ */
+GRAIL_API bool grail_net_abandon(grail_net_t *net, const void *arg);
 
 /* Releases a kept message; a rendezvous that was not fetched completes at its sender. */
 GRAIL_API void grail_net_drop(grail_net_t *net, void *token);

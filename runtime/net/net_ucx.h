@@ -70,6 +70,7 @@ typedef struct ucx_endpoint ucx_endpoint_t;
 typedef struct ucx_origin {
     uint32_t magic;         /* and version */
     int32_t pid;
+    uint64_t slots;         /* of UCX's shared-memory queues: the same number for the same size */
     uint64_t node;          /* the kernel's boot id, folded */
     uint64_t pid_namespace;
     uint64_t start_time;    /* of the process, in clock ticks since boot: tells reused pids apart */
@@ -192,9 +193,12 @@ static inline void ucx_list_remove(ucx_link_t *link)
 #define UCX_NET(n)      ((ucx_net_t *)(n))
 #define UCX_ENDPOINT(e) ((ucx_endpoint_t *)(e))
 
+/* Bytes of a slot in UCX's shared-memory queues (net_ucx.c): for 8 KiB and all headers. */
+#define UCX_SLOT_SIZE "8384"
+
 /* About what UCX's posix transport takes in /dev/shm at start: one chunk of receive buffers
- * (4292720 bytes with 1.13) and a queue. */
-enum { UCX_POSIX_NEED = 5 << 20 };
+ * (4292720 bytes with 1.13) and a queue (64 slots with 1.13, 256 with 1.16). */
+enum { UCX_POSIX_NEED = 7 << 20 };
 
 /* Which transports UCX may use. */
 typedef struct ucx_transports {
@@ -208,11 +212,17 @@ typedef struct ucx_transports {
 
 /*
  * Takes from UCX's default choice what Grail must not or cannot use: CUDA (never needed, because
- * no device pointer is given to UCX, and its start-up would touch the driver) and posix shared
- * memory where /dev/shm has no room. A choice made by the user stays. Also reads the threshold.
+ * no device pointer is given to UCX, and its start-up would touch the driver), cma where processes
+ * may not read each other, and posix shared memory where /dev/shm has no room. A choice made by the
+ * user stays. Also reads the threshold.
  */
-void grail_ucx_choose_transports(ucp_config_t *config, ucx_transports_t *transports);
+void grail_ucx_choose_transports(ucp_config_t *config, const grail_net_params_t *params,
+                                 ucx_transports_t *transports);
 bool grail_ucx_posix_has_room(ucx_transports_t *transports);
+
+/* May peers of this node (processes in all, 0 if unknown), with the rights that this process has,
+ * read its memory? If not, why, and what helps: lasting strings. */
+bool grail_ucx_may_copy(unsigned processes_on_node, const char **reason, const char **cure);
 
 /* UCX's status in ours. */
 grail_status_t grail_ucx_status(ucs_status_t status);
@@ -232,6 +242,9 @@ grail_status_t grail_ucx_start(ucx_request_t *request, ucx_link_t *list, grail_n
 /* For UCX's completion callbacks. */
 void grail_ucx_finish(ucx_request_t *request, grail_status_t status);
 
+/* The elements must not be touched any more; UCX may hold on to the structure. */
+void grail_ucx_abandon_unpacking(ucx_unpacking_t *unpacking);
+
 /* For UCX's finish, and for the end of the operation: gives the status of both. */
 void grail_ucx_finish_unpacking(void *unpacking);
 grail_status_t grail_ucx_end_unpacking(ucx_unpacking_t *unpacking, grail_status_t status);
@@ -249,6 +262,7 @@ grail_status_t grail_ucx_send(grail_net_t *net, grail_net_endpoint_t *endpoint, 
                               grail_net_done_fn done, void *arg);
 grail_status_t grail_ucx_fetch(grail_net_t *net, void *token, const grail_net_buffer_t *buffer,
                                grail_net_done_fn done, void *arg);
+bool grail_ucx_abandon(grail_net_t *net, const void *arg);
 void grail_ucx_drop(grail_net_t *net, void *token);
 grail_status_t grail_ucx_type_create(grail_net_t *net, const grail_net_layout_t *layout,
                                      grail_net_type_t **type);
@@ -263,6 +277,9 @@ grail_status_t grail_ucx_connect(grail_net_t *net, const void *address, size_t l
                                  grail_net_endpoint_t **endpoint);
 grail_status_t grail_ucx_disconnect(grail_net_t *net, grail_net_endpoint_t *endpoint, bool force,
                                     bool *closed);
+
+/* Ends its sends and reports it, once. */
+void grail_ucx_fail_endpoint(ucx_endpoint_t *endpoint, grail_status_t status, const char *reason);
 
 /* Looks now and then whether the processes of this node that are connected still live. */
 void grail_ucx_watch(ucx_net_t *net);

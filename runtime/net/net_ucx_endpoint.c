@@ -12,7 +12,7 @@
 
 #include "runtime/log.h"
 
-enum { ORIGIN_MAGIC = 0x47524e31 };     /* "GRN1": layout of ucx_origin_t */
+enum { ORIGIN_MAGIC = 0x47524e32 };     /* "GRN2": layout of ucx_origin_t */
 
 enum { WATCH_INTERVAL_MS = 20 };        /* one peer per interval: about 10 us of reading /proc */
 
@@ -103,7 +103,7 @@ static bool can_watch(const ucx_origin_t *self, const ucx_origin_t *peer)
 /* --- failure -------------------------------------------------------------------------------- */
 
 /* The callbacks may disconnect the endpoint: it is freed at grail_net_close() only, see below. */
-static void fail_endpoint(ucx_endpoint_t *endpoint, grail_status_t status, const char *reason)
+void grail_ucx_fail_endpoint(ucx_endpoint_t *endpoint, grail_status_t status, const char *reason)
 {
     ucx_net_t *net = endpoint->net;
 
@@ -124,7 +124,7 @@ static void fail_endpoint(ucx_endpoint_t *endpoint, grail_status_t status, const
 static void endpoint_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
-    fail_endpoint(arg, GRAIL_ERR_PEER, ucs_status_string(status));
+    grail_ucx_fail_endpoint(arg, GRAIL_ERR_PEER, ucs_status_string(status));
 }
 
 static uint64_t now_ms(void)
@@ -155,7 +155,7 @@ void grail_ucx_watch(ucx_net_t *net)
         start_time == endpoint->origin.start_time && state != 'Z' && state != 'X')
         return;
     snprintf(reason, sizeof(reason), "process %d has ended", endpoint->origin.pid);
-    fail_endpoint(endpoint, GRAIL_ERR_PEER, reason);
+    grail_ucx_fail_endpoint(endpoint, GRAIL_ERR_PEER, reason);
 }
 
 /* --- connections ---------------------------------------------------------------------------- */
@@ -176,6 +176,12 @@ grail_status_t grail_ucx_connect(grail_net_t *net_handle, const void *address, s
     memcpy(&origin, address, sizeof(origin));
     if (origin.magic != ORIGIN_MAGIC) {
         grail_error("a peer's address has another format; all ranks must run the same Grail");
+        return GRAIL_ERR_INVALID;
+    }
+    if (origin.node == net->origin.node && origin.slots != net->origin.slots) {
+        grail_error("process %d of this node uses other slots in UCX's shared-memory queues; set"
+                    " UCX_MM_FIFO_ELEM_SIZE, UCX_POSIX_FIFO_ELEM_SIZE and UCX_SYSV_FIFO_ELEM_SIZE"
+                    " alike for all processes, or none of them", origin.pid);
         return GRAIL_ERR_INVALID;
     }
     new_endpoint = calloc(1, sizeof(*new_endpoint));

@@ -198,7 +198,9 @@ grail_status_t grail_ucx_fetch(grail_net_t *net_handle, void *token_handle,
     grail_status_t status = GRAIL_OK;
     ucs_status_ptr_t result;
 
-    if (typed)
+    if (token->copied && token->desc == NULL)
+        status = GRAIL_ERR_NO_MEMORY;
+    else if (typed)
         status = start_unpacking(token, buffer, &unpacking);
     else if (buffer->length < length)
         status = GRAIL_ERR_TRUNCATED;
@@ -238,22 +240,43 @@ grail_status_t grail_ucx_fetch(grail_net_t *net_handle, void *token_handle,
     return grail_ucx_end_unpacking(unpacking, status);
 }
 
+/* UCX has no way to cancel the receipt of a rendezvous: its request stays until it ends or the worker
+ * goes. */
+bool grail_ucx_abandon(grail_net_t *net_handle, const void *arg)
+{
+    ucx_net_t *net = UCX_NET(net_handle);
+    bool found = false;
+
+    for (ucx_link_t *link = net->fetches.next, *next; link != &net->fetches; link = next) {
+        ucx_request_t *request = GRAIL_CONTAINER_OF(link, ucx_request_t, link);
+
+        next = link->next;
+        if (request->arg != arg)
+            continue;
+        ucx_list_remove(link);
+        request->state = UCX_REQUEST_ORPHAN;
+        if (request->unpacking != NULL)
+            grail_ucx_abandon_unpacking(request->unpacking);
+        found = true;
+    }
+    return found;
+}
+
 /* --- receiving ------------------------------------------------------------------------------ */
 
-/* UCX takes the data back when the handler returns, because it lies in the transport's queue. */
-static bool copy_first_part(ucx_token_t *token)
+/* UCX takes the data back when the handler returns, because it lies in the transport's queue. Without
+ * memory the token stays, as one whose fetch fails. */
+static void copy_first_part(ucx_token_t *token)
 {
     void *copy = malloc(token->first > 0 ? token->first : 1);
 
-    if (copy == NULL) {
+    if (copy != NULL)
+        memcpy(copy, token->desc, token->first);
+    else
         grail_error("out of memory for an incoming message of %zu bytes; it is lost",
                     token->length);
-        return false;
-    }
-    memcpy(copy, token->desc, token->first);
     token->desc = copy;
     token->copied = true;
-    return true;
 }
 
 /* Decides what UCX does with its part of the message: keep it for us (INPROGRESS) or free it, which
@@ -273,8 +296,7 @@ static ucs_status_t after_handler(ucx_net_t *net, ucx_token_t *token, grail_net_
     if (can_keep)
         return UCS_INPROGRESS;
     /* only a split message is offered for keeping without UCX's consent */
-    if (!copy_first_part(token))
-        token->first = 0;
+    copy_first_part(token);
     return UCS_OK;
 }
 
@@ -324,6 +346,7 @@ static ucs_status_t receive(void *arg, const void *header, size_t header_length,
     message.data = data;
     message.length = length;
     message.rndv = false;
+    message.sender_done = false;
     message.may_keep = false;
     message.token = NULL;
     if (param->recv_attr & (UCP_AM_RECV_ATTR_FLAG_RNDV | UCP_AM_RECV_ATTR_FLAG_DATA)) {
@@ -348,6 +371,7 @@ static ucs_status_t receive_split(void *arg, const void *header, size_t header_l
         .data = NULL,
         .length = length,
         .rndv = true,
+        .sender_done = true,    /* it sends copies of fragments */
         .may_keep = true,
     };
 

@@ -237,6 +237,19 @@ static void split_part_started(ucx_split_t *split, ucx_endpoint_t *endpoint,
         split->status = status;
 }
 
+/* The receiver gets the first part and would wait for the rest for ever, and the caller would use the
+ * message's number again: the connection is of no use any more. */
+static grail_status_t split_broken(ucx_split_t *split, ucx_endpoint_t *endpoint)
+{
+    grail_status_t status = split->status;
+    bool in_flight = split->open > 0;   /* UCX may read the header yet: it is given up then */
+
+    grail_ucx_fail_endpoint(endpoint, status, "a part of a message could not be sent");
+    if (!in_flight)
+        split_put(split);
+    return status;
+}
+
 static grail_status_t send_split(ucx_net_t *net, ucx_endpoint_t *endpoint, unsigned id,
                                  const void *header, size_t header_length,
                                  const grail_net_buffer_t *buffer, size_t length,
@@ -244,6 +257,7 @@ static grail_status_t send_split(ucx_net_t *net, ucx_endpoint_t *endpoint, unsig
 {
     ucx_split_trailer_t trailer = {.length = length, .tag = net->tag_prefix | net->next_tag};
     size_t first = 0;
+    bool begun;
     ucx_split_t *split = split_get(net);
 
     if (split == NULL) {
@@ -275,17 +289,20 @@ static grail_status_t send_split(ucx_net_t *net, ucx_endpoint_t *endpoint, unsig
                        ucp_am_send_nbx(endpoint->ep, UCX_SPLIT_ID + id, split->header,
                                        header_length + sizeof(trailer), buffer->address, first,
                                        &first_param));
+    begun = split->status == GRAIL_OK;
     param->op_attr_mask &= ~(uint32_t)UCP_OP_ATTR_FIELD_FLAGS;
-    if (split->status == GRAIL_OK && buffer->type == NULL)
+    if (begun && buffer->type == NULL)
         split_part_started(split, endpoint,
                            ucp_tag_send_nbx(endpoint->ep, (char *)buffer->address + first,
                                             length - first, trailer.tag, param));
-    else if (split->status == GRAIL_OK)
+    else if (begun)
         split_part_started(split, endpoint,
                            ucp_tag_send_nbx(endpoint->ep, buffer->address, buffer->length,
                                             trailer.tag, param));
     if (buffer->type != NULL)
         packing_started(buffer);
+    if (GRAIL_UNLIKELY(begun && split->status != GRAIL_OK))
+        return split_broken(split, endpoint);
     if (split->open > 0) {
         split->returned = true;
         return GRAIL_IN_PROGRESS;

@@ -12,7 +12,8 @@
 
 #include "runtime/log.h"
 
-enum { EXCLUDE_MAX = 64 };
+/* Bytes of a list of transports that are left out, and of the user's part of it. */
+enum { EXCLUDE_MAX = 512, USER_EXCLUDE_MAX = EXCLUDE_MAX - 64 };
 
 /* The value in force of UCX_<name>, wherever it was set (environment with or without the prefix,
  * ucx.conf); to be freed. */
@@ -39,13 +40,33 @@ static char *config_value(const ucp_config_t *config, const char *name)
     return found;
 }
 
-static bool is_open_choice(const ucp_config_t *config)
+/* Does the user's choice leave the rest open ("all", or "^" and what is left out)? `exclude` gets the
+ * list, with a comma at its start, empty for "all". */
+static bool is_open_choice(const ucp_config_t *config, char exclude[EXCLUDE_MAX])
 {
     char *value = config_value(config, "TLS");
     bool open = value != NULL && strcmp(value, "all") == 0;
 
+    exclude[0] = '\0';
+    if (value != NULL && value[0] == '^' && strlen(value) <= USER_EXCLUDE_MAX) {
+        sprintf(exclude, ",%s", value + 1);
+        open = true;
+    }
     free(value);
     return open;
+}
+
+/* Is one of `names` (each with a comma before and behind) in the list? */
+static bool is_excluded(const char *exclude, const char *const names[], size_t count)
+{
+    char list[EXCLUDE_MAX + 1];
+
+    snprintf(list, sizeof(list), "%s,", exclude);
+    for (size_t i = 0; i < count; i++) {
+        if (strstr(list, names[i]) != NULL)
+            return true;
+    }
+    return false;
 }
 
 /* "256K"; 0 for anything but a number ("auto", "inf", newer syntax) */
@@ -89,12 +110,12 @@ static void read_thresholds(const ucp_config_t *config, ucx_transports_t *transp
 }
 
 /*
- * UCX warns about a transport in UCX_TLS that it was built without, so CUDA is only left out where
+ * UCX warns about a transport in UCX_TLS that it was built without, so one is only left out where
  * it is there: as a module beside UCX's libraries, or in UCX_MODULE_DIR.
  */
-static bool has_cuda(void)
+static bool has_module(const char *name)
 {
-    static const char *const names[] = {"libuct_cuda.so.0", "libuct_cuda.so"};
+    static const char *const endings[] = {".so.0", ".so"};
     const char *folders[2] = {getenv("UCX_MODULE_DIR"), NULL};
     char beside[PATH_MAX], path[PATH_MAX + 32];
     Dl_info info;
@@ -111,7 +132,7 @@ static bool has_cuda(void)
     }
     for (unsigned i = 0; i < 2; ++i) {
         for (unsigned j = 0; j < 2 && folders[i] != NULL; ++j) {
-            snprintf(path, sizeof(path), "%s/%s", folders[i], names[j]);
+            snprintf(path, sizeof(path), "%s/libuct_%s%s", folders[i], name, endings[j]);
             if (access(path, R_OK) == 0)
                 return true;
         }
@@ -132,19 +153,51 @@ bool grail_ucx_posix_has_room(ucx_transports_t *transports)
     return transports->posix_free >= (size_t)UCX_POSIX_NEED;
 }
 
-void grail_ucx_choose_transports(ucp_config_t *config, ucx_transports_t *transports)
+/* Both sides of a pair must have cma for UCX to use it, so each rank answers for itself alone. */
+static bool cma_works(const grail_net_params_t *params)
 {
-    char exclude[EXCLUDE_MAX] = "";
+    static bool asked, works;
+    const char *reason, *cure;
+
+    if (asked)
+        return works;
+    asked = true;
+    works = grail_ucx_may_copy(params->processes_on_node, &reason, &cure);
+    if (works)
+        return true;
+    grail_log_level_t level = params->first_on_node && params->processes_on_node != 1
+                                  ? GRAIL_LOG_WARN : GRAIL_LOG_INFO;
+    if (grail_log_enabled(level))
+        grail_log_write(level, "no permission to copy between the processes of this node, so large"
+                        " host messages take two copies instead of one: %s; %s, or accept it with"
+                        " UCX_TLS=^cma", reason, cure);
+    return false;
+}
+
+void grail_ucx_choose_transports(ucp_config_t *config, const grail_net_params_t *params,
+                                 ucx_transports_t *transports)
+{
+    /* with the names of groups that they belong to */
+    static const char *const cma[] = {",cma,", ",sm,", ",shm,"};
+    static const char *const posix[] = {",posix,", ",mm,", ",sm,", ",shm,"};
+    char exclude[EXCLUDE_MAX];
+    size_t users;
     ucs_status_t status;
 
     transports->posix = true;
-    transports->ours = is_open_choice(config);
+    transports->ours = is_open_choice(config, exclude);
     read_thresholds(config, transports);
     if (!transports->ours)
         return;
-    if (has_cuda())
+    users = strlen(exclude);
+    if (has_module("cuda"))
         strcat(exclude, ",cuda");
-    if (!grail_ucx_posix_has_room(transports)) {
+    if (has_module("cma") && !is_excluded(exclude, cma, sizeof(cma) / sizeof(cma[0])) &&
+        !cma_works(params))
+        strcat(exclude, ",cma");
+    if (is_excluded(exclude, posix, sizeof(posix) / sizeof(posix[0]))) {
+        transports->posix = false;
+    } else if (!grail_ucx_posix_has_room(transports)) {
         transports->posix = false;
         strcat(exclude, ",posix");
         grail_warn_once("ucx-posix", "%s has %zu KiB left, too little for UCX's shared memory (%d"
@@ -153,7 +206,7 @@ void grail_ucx_choose_transports(ucp_config_t *config, ucx_transports_t *transpo
                         transports->posix_folder, transports->posix_free >> 10,
                         UCX_POSIX_NEED >> 10, transports->posix_folder);
     }
-    if (exclude[0] == '\0')
+    if (exclude[users] == '\0')
         return;
     exclude[0] = '^';
     status = ucp_config_modify(config, "TLS", exclude);

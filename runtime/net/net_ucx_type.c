@@ -82,6 +82,17 @@ void grail_ucx_finish_unpacking(void *state)
         free(unpacking);
 }
 
+void grail_ucx_abandon_unpacking(ucx_unpacking_t *unpacking)
+{
+    if (unpacking->state == NULL) {
+        free(unpacking);
+        return;
+    }
+    unpacking->type->layout.finish(unpacking->state);
+    unpacking->state = NULL;
+    unpacking->forgotten = true;
+}
+
 grail_status_t grail_ucx_end_unpacking(ucx_unpacking_t *unpacking, grail_status_t status)
 {
     if (unpacking == NULL)

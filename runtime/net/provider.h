@@ -22,6 +22,7 @@ typedef struct grail_net_provider {
                            void *arg);
     grail_status_t (*fetch)(grail_net_t *net, void *token, const grail_net_buffer_t *buffer,
                             grail_net_done_fn done, void *arg);
+    bool (*abandon)(grail_net_t *net, const void *arg);
     void (*drop)(grail_net_t *net, void *token);
     grail_status_t (*type_create)(grail_net_t *net, const grail_net_layout_t *layout,
                                   grail_net_type_t **type);

@@ -177,6 +177,7 @@ static void skip_program(const char *reason)
 void mt_start(int *argc, char ***argv, const mt_program_t *what)
 {
     const char *limit = getenv("GRAIL_TEST_CASE_LIMIT");
+    const char *undumpable = getenv("GRAIL_TEST_UNDUMPABLE"); /* "odd": every other rank */
     int local = gpu_local_rank_from_env(), provided;
     char text[128];
     MPI_Comm node;
@@ -189,7 +190,8 @@ void mt_start(int *argc, char ***argv, const mt_program_t *what)
         gpu_set_local_rank(local);
     if (kind_used('B') && gpu_driver()) /* without a driver each case says so */
         gpu_reserve_early(EARLY_BYTES);
-    if (getenv("GRAIL_TEST_UNDUMPABLE")) /* only the privileged may look into this process */
+    /* only the privileged may look into this process */
+    if (undumpable && (strcmp(undumpable, "odd") != 0 || local % 2 == 1))
         prctl(PR_SET_DUMPABLE, 0);
     signal(SIGALRM, watchdog);
     snprintf(watchdog_text, sizeof(watchdog_text), "# %s: MPI_Init took over %d s\n", what->name,

@@ -4,7 +4,6 @@
  * any CPU touch of it crashes. A second one behind it, at a constant distance, maps the physical
  * memory: copies and kernels go there.
  */
-#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

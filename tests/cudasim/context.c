@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Contexts: primary and created ones, each thread's stack of current contexts. */
-#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 

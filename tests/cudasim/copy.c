@@ -5,7 +5,6 @@
  * pinned or device memory the Async forms return at once, and so do even the plain forms when both
  * sides are device memory. (facts.txt: so does a real driver.)
  */
-#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Devices: number, names, attributes, links between them. */
-#define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
 

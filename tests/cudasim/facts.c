@@ -4,7 +4,6 @@
  * and a number (a CUresult, an attribute, 1 for yes). facts.txt holds what a real driver answered;
  * facts.test compares the simulated driver with it. It uses the driver API only.
  */
-#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The entry of every API function: initialisation rules and injected faults; error names. */
-#define _GNU_SOURCE
 #include <ctype.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -5,7 +5,6 @@
  * out of memory together; slots of dead processes do not count, and the last process removes the
  * file. Without a job each process has the devices' memory for itself.
  */
-#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

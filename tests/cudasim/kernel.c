@@ -4,7 +4,6 @@
  * one after another, unless they must be able to wait for each other (blocks of a cooperative
  * launch, threads of a kernel with barriers): then each has a thread of its own.
  */
-#define _GNU_SOURCE
 #include <sched.h>
 #include <setjmp.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What CUDA tells about a pointer. */
-#define _GNU_SOURCE
 #include <string.h>
 
 #include "tests/cudasim/sim.h"

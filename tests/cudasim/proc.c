@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cuGetProcAddress: the functions of this library by name and CUDA version. */
-#define _GNU_SOURCE
 #include <string.h>
 
 #include "tests/cudasim/sim.h"

@@ -3,7 +3,6 @@
  * Streams: queues of operations, each run in order by a thread of its own, which starts with the
  * first operation, sleeps while there is none and ends when it was idle for a while.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>

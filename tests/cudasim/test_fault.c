@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The simulated driver: injected faults, life and end of the driver, what is visible. */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 
 #include "tests/cudasim/child.h"

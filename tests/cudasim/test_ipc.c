@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The simulated driver: memory and events between processes, links between devices. */
-#define _GNU_SOURCE
 #include <signal.h>
 #include <sys/socket.h>
 

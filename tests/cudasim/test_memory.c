@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The simulated driver: contexts, device and host memory, what is told about pointers. */
-#define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The simulated driver: order and asynchrony of streams, events, memory operations, kernels. */
-#define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>

@@ -114,6 +114,7 @@ void image_end(void)
 static void send(image_layout_t from, uint64_t seed, image_way_t way)
 {
     unsigned char *source = image_source(from, seed);
+    MPI_Request request = MPI_REQUEST_NULL;
     ptrdiff_t low;
     size_t span;
 
@@ -122,24 +123,32 @@ static void send(image_layout_t from, uint64_t seed, image_way_t way)
     gpu_write(&buffer, 0, source, span);
     if (way == IMAGE_POSTED)
         mt_sync_peer();
-    MPI_OK(MPI_Send(buffer.ptr - low, from.count, from.type, mt_peer, TAG, mt_world));
+    if (way == IMAGE_NONBLOCKING)
+        MPI_OK(MPI_Isend(buffer.ptr - low, from.count, from.type, mt_peer, TAG, mt_world,
+                         &request));
+    else if (way == IMAGE_SYNCHRONOUS)
+        MPI_OK(MPI_Issend(buffer.ptr - low, from.count, from.type, mt_peer, TAG, mt_world,
+                          &request));
+    else
+        MPI_OK(MPI_Send(buffer.ptr - low, from.count, from.type, mt_peer, TAG, mt_world));
+    MPI_OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
     free(source);
 }
 
-static bool compare(const unsigned char *want, size_t span, const char *types)
+bool image_compare(const gpu_buf_t *have, const unsigned char *want, size_t span, const char *what)
 {
-    unsigned char *have = need(span);
+    unsigned char *bytes = need(span);
     size_t at = 0;
 
-    gpu_read(&buffer, 0, have, span);
-    while (at < span && have[at] == want[at])
+    gpu_read(have, 0, bytes, span);
+    while (at < span && bytes[at] == want[at])
         at++;
     if (at < span)
-        mt_failed(__FILE__, __LINE__, "%s: byte %zu of %zu is %02x, not %02x", types, at, span,
-                  have[at], want[at]);
-    free(have);
-    return at == span && mt_expect_untouched(&buffer, -(ptrdiff_t)MT_GUARD, MT_GUARD) &&
-           mt_expect_untouched(&buffer, (ptrdiff_t)span, MT_GUARD);
+        mt_failed(__FILE__, __LINE__, "%s: byte %zu of %zu is %02x, not %02x", what, at, span,
+                  bytes[at], want[at]);
+    free(bytes);
+    return at == span && mt_expect_untouched(have, -(ptrdiff_t)MT_GUARD, MT_GUARD) &&
+           mt_expect_untouched(have, (ptrdiff_t)span, MT_GUARD);
 }
 
 static bool receive(image_layout_t from, image_layout_t to, uint64_t seed, image_way_t way)
@@ -174,7 +183,8 @@ static bool receive(image_layout_t from, image_layout_t to, uint64_t seed, image
     snprintf(types, sizeof(types), "%s to %s, %zu bytes",
              from.type == MPI_PACKED ? "packed" : "typed",
              to.type == MPI_PACKED ? "packed" : "typed", image_data(from));
-    ok = compare(want, span, types) && mt_expect_status(&status, mt_peer, TAG, image_data(from));
+    ok = image_compare(&buffer, want, span, types) &&
+         mt_expect_status(&status, mt_peer, TAG, image_data(from));
     free(source);
     free(packed);
     free(want);

@@ -24,8 +24,17 @@ unsigned char *image_pack(image_layout_t layout, const unsigned char *source);
 /** Host memory, guards first, after unpacking packed into layout (malloc; span bytes). */
 unsigned char *image_unpack(image_layout_t layout, const unsigned char *packed);
 
-typedef enum { IMAGE_BLOCKING, IMAGE_POSTED, IMAGE_PROBED, IMAGE_WAYS } image_way_t;
+typedef enum {
+    IMAGE_BLOCKING,
+    IMAGE_POSTED,       /* the receive first */
+    IMAGE_PROBED,
+    IMAGE_NONBLOCKING,  /* MPI_Isend */
+    IMAGE_SYNCHRONOUS,  /* MPI_Issend */
+    IMAGE_WAYS
+} image_way_t;
 
+/** Compare span bytes of a buffer and its guards; `what` names the message. */
+bool image_compare(const gpu_buf_t *have, const unsigned char *want, size_t span, const char *what);
 /** One message of the pair, sent from one layout and received into the other; both must have the
  *  same signature. Both ranks call it with the same arguments. False after a failure. */
 bool image_transfer(image_layout_t from, image_layout_t to, uint64_t seed, image_way_t way);

@@ -8,6 +8,7 @@ tests_mpi_libmpitest_la_SOURCES = tests/common/mpitest.c tests/common/mpitest.h 
 tests_mpi_libmpitest_la_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 
 mpi_programs = tests/mpi/big \
+	tests/mpi/buffered_sends \
 	tests/mpi/cancel \
 	tests/mpi/communicators \
 	tests/mpi/copies \
@@ -28,6 +29,7 @@ mpi_programs = tests/mpi/big \
 	tests/mpi/pack_unpack \
 	tests/mpi/peer_killed \
 	tests/mpi/persistent \
+	tests/mpi/pieces \
 	tests/mpi/probe \
 	tests/mpi/query_support \
 	tests/mpi/reallocate \
@@ -48,6 +50,11 @@ tests_mpi_big_SOURCES = tests/mpi/big.c
 tests_mpi_big_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_big_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_big_LDADD = $(GRAIL_MPITEST_LIBS)
+
+tests_mpi_buffered_sends_SOURCES = tests/mpi/buffered_sends.c
+tests_mpi_buffered_sends_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
+tests_mpi_buffered_sends_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
+tests_mpi_buffered_sends_LDADD = $(GRAIL_MPITEST_LIBS) -lpthread
 
 tests_mpi_cancel_SOURCES = tests/mpi/cancel.c
 tests_mpi_cancel_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
@@ -144,6 +151,11 @@ tests_mpi_peer_killed_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_peer_killed_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_peer_killed_LDADD = $(GRAIL_MPITEST_LIBS)
 
+tests_mpi_pieces_SOURCES = tests/mpi/pieces.c
+tests_mpi_pieces_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
+tests_mpi_pieces_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
+tests_mpi_pieces_LDADD = $(GRAIL_MPITEST_LIBS)
+
 tests_mpi_persistent_SOURCES = tests/mpi/persistent.c
 tests_mpi_persistent_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_persistent_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
@@ -200,6 +212,8 @@ mpi_tests = tests/mpi/host.test \
 	tests/mpi/fallbacks.test \
 	tests/mpi/communicators.test \
 	tests/mpi/memory.test \
+	tests/mpi/freed_early.test \
+	tests/mpi/buffered_sends.test \
 	tests/mpi/faults.test \
 	tests/mpi/peer_killed.test \
 	tests/mpi/refused.test \
@@ -215,6 +229,7 @@ mpi_sanitizer_tests = tests/mpi/host.test \
 	tests/mpi/device.test \
 	tests/mpi/datatypes.test \
 	tests/mpi/faults.test \
+	tests/mpi/buffered_sends.test \
 	tests/mpi/copies.test \
 	tests/mpi/support.test
 

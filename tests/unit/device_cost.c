@@ -101,11 +101,16 @@ int main(void)
     TIME_MEAN("enter and leave the context", if (grail_gpu_enter(gpu) == CUDA_SUCCESS)
               grail_gpu_leave(gpu));
     TIME_MEAN("export, cached", (void)grail_ipc_export(&mem, &key, &why));
-    for (size_t length = 8; length <= 1 << 20; length *= 32)
-        time_copy(gpu, (void *)(uintptr_t)b, (void *)(uintptr_t)a, length, "device to device");
+    grail_options.resident = 0;    /* off */
+    for (size_t length = 8; length <= 4 << 20; length *= length < 65536 ? 32 : 2) {
+        grail_options.kernel_copy_max = 4 << 20;
+        time_copy(gpu, (void *)(uintptr_t)b, (void *)(uintptr_t)a, length, "by a kernel");
+        grail_options.kernel_copy_max = 0;
+        time_copy(gpu, (void *)(uintptr_t)b, (void *)(uintptr_t)a, length, "by a copy engine");
+    }
     for (size_t length = 8; length <= 1 << 20; length *= 32)
         time_copy(gpu, pinned, (void *)(uintptr_t)a, length, "device to pinned");
-    grail_options.resident = true;
+    grail_options.resident = 2;    /* on */
     for (size_t length = 8; length <= 1 << 16; length *= 32)
         time_copy(gpu, (void *)(uintptr_t)b, (void *)(uintptr_t)a, length, "resident helper");
     return 0;

@@ -161,6 +161,24 @@ static void test_eager(void **state)
     assert_false(grail_choice_eager(8, false, false, &opt));
 }
 
+static void test_late(void **state)
+{
+    grail_options_t opt = defaults();
+
+    (void)state;
+    assert_true(grail_choice_late(8, &opt));
+    assert_true(grail_choice_late(opt.eager_device, &opt));
+    assert_false(grail_choice_late(opt.eager_device + 1, &opt));
+    opt.eager_device = 2 * opt.chunk;
+    assert_true(grail_choice_late(opt.chunk, &opt));
+    assert_false(grail_choice_late(opt.chunk + 1, &opt));
+    opt.eager_wait = 0;
+    assert_false(grail_choice_late(8, &opt));
+    opt = defaults();
+    opt.path = 1;
+    assert_false(grail_choice_late(8, &opt));
+}
+
 static void test_piece(void **state)
 {
     static const grail_path_t paths[] = {GRAIL_PATH_RING, GRAIL_PATH_HOST_SHM, GRAIL_PATH_HOST_NET};
@@ -186,7 +204,8 @@ int main(void)
         cmocka_unit_test(test_best_path),       cmocka_unit_test(test_never_impossible),
         cmocka_unit_test(test_forced_path),     cmocka_unit_test(test_switched_off),
         cmocka_unit_test(test_cost_decides),    cmocka_unit_test(test_cost_grows_with_length),
-        cmocka_unit_test(test_eager),           cmocka_unit_test(test_piece),
+        cmocka_unit_test(test_eager),           cmocka_unit_test(test_late),
+        cmocka_unit_test(test_piece),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

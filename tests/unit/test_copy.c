@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Copies between all kinds of memory, their completion, and their failure. */
-#define _GNU_SOURCE
 #include "tests/unit/cuda_child.h"
 
 #include <time.h>

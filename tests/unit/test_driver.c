@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Finding out whether CUDA is in use, and refusing what cannot work. */
-#define _GNU_SOURCE
 #include "tests/unit/cuda_child.h"
 
 #include "cuda-aware/driver.h"

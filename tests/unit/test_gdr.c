@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* CPU access to device memory through gdrcopy (or its stand-in). */
-#define _GNU_SOURCE
 #include "tests/unit/cuda_child.h"
 
 #include "cuda-aware/gdr.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Contexts: found, made ready, left as they were, given back, and survived. */
-#define _GNU_SOURCE
 #include "tests/unit/cuda_child.h"
 
 #include "cuda-aware/copy.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory of another process: mapped, cached, given back, and refused with a reason. */
-#define _GNU_SOURCE
 #include "tests/unit/cuda_child.h"
 
 #include "cuda-aware/copy.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Every kind of memory is recognised, cheaply, from any thread, and never from stale knowledge. */
-#define _GNU_SOURCE
 #include "tests/unit/cuda_child.h"
 
 #include <pthread.h>
@@ -204,18 +203,21 @@ static void reallocated(void)
     const gpu_driver_t *d = driver();
     CUdeviceptr p, q;
     grail_mem_t first, second;
+    uint64_t id;
 
     for (int i = 0; i < 20; ++i) {
         CHECK(d->cuMemAlloc_v2(&p, 4 << 20) == CUDA_SUCCESS);
         CHECK_OK(grail_mem_query((void *)(uintptr_t)p, &first));
         CHECK(d->cuMemFree_v2(p) == CUDA_SUCCESS);
         CHECK(!grail_mem_still_valid(&first));
+        CHECK(!grail_mem_identify((void *)(uintptr_t)p, &id));
         CHECK(!grail_mem_is_device((void *)(uintptr_t)p));
         CHECK(d->cuMemAlloc_v2(&q, 4 << 20) == CUDA_SUCCESS);
         CHECK_OK(grail_mem_query((void *)(uintptr_t)q, &second));
         CHECK(second.buffer_id != first.buffer_id);
         CHECK(!grail_mem_still_valid(&first));
         CHECK(grail_mem_still_valid(&second));
+        CHECK(grail_mem_identify((void *)(uintptr_t)(q + 1000), &id) && id == second.buffer_id);
         CHECK(d->cuMemFree_v2(q) == CUDA_SUCCESS);
     }
 }

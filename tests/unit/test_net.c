@@ -261,7 +261,8 @@ static void many_in_flight(void **state)
             pair_wait(pair.done, in_progress);
         } else {
             pair_wait(received, COUNT);
-            CHECK(kept_count == COUNT);
+            /* what lies in a slot of the queue cannot be kept */
+            CHECK(ways[w] != GRAIL_NET_SEND_RNDV || kept_count == COUNT);
             settle();
         }
         free(source);

@@ -290,6 +290,31 @@ static void wrong_addresses(void **state)
     grail_net_close(net);
 }
 
+/* Two processes of a node that would address each other's queues with different sizes. */
+static void other_slots(void **state)
+{
+    grail_net_endpoint_t *endpoint = NULL;
+    const void *address;
+    grail_net_t *net, *other;
+    size_t length;
+
+    (void)state;
+    assert_int_equal(grail_net_open(&params, &net), GRAIL_OK);
+    setenv("UCX_MM_FIFO_ELEM_SIZE", "256", 1);
+    assert_int_equal(grail_net_open(&params, &other), GRAIL_OK);
+    unsetenv("UCX_MM_FIFO_ELEM_SIZE");
+    assert_int_equal(grail_net_address(other, &address, &length), GRAIL_OK);
+    capture_start();
+    grail_status_t status = grail_net_connect(net, address, length, NULL, &endpoint);
+    const char *text = capture_stop();
+    assert_int_equal(status, GRAIL_ERR_INVALID);
+    assert_null(endpoint);
+    assert_int_equal(capture_lines(text), 1);
+    assert_non_null(strstr(text, "UCX_MM_FIFO_ELEM_SIZE"));
+    grail_net_close(other);
+    grail_net_close(net);
+}
+
 /* Runs in a child, because UCX reads its environment once per process. */
 static int open_in_child(const char *variable, const char *value, bool tiny_shm, char *said)
 {
@@ -441,6 +466,7 @@ int main(void)
         cmocka_unit_test(killed_and_closed_at_once),
         cmocka_unit_test(killed_while_disconnecting),
         cmocka_unit_test(wrong_addresses),
+        cmocka_unit_test(other_slots),
         cmocka_unit_test(no_transport),
         cmocka_unit_test(little_room_in_dev_shm),
         cmocka_unit_test(memory_hooks),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The resident helper kernel, on the simulated driver: right bytes, many in flight, revival. */
+/* The resident helper kernel, on the simulated driver: bytes, many in flight, revival, policy. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@
 static CUdeviceptr a, b;
 static grail_gpu_t *gpu;
 static grail_mem_t mem;
-enum { SIZE = 1 << 16 };
+enum { SIZE = 1 << 16, AUTO = 1, ON = 2 };
 
 static int setup(void **state)
 {
@@ -32,7 +33,7 @@ static int setup(void **state)
         grail_cuda.MemAlloc(&b, SIZE) != CUDA_SUCCESS ||
         grail_mem_query((void *)(uintptr_t)a, &mem) != GRAIL_OK)
         return -1;
-    grail_options.resident = true;
+    grail_options.resident = ON;
     return grail_gpu_get(&mem, &gpu) == GRAIL_OK ? 0 : -1;
 }
 
@@ -140,12 +141,50 @@ static void test_revival(void **state)
     }
 }
 
+static bool copy_by_helper(void)
+{
+    grail_copy_t op;
+    bool helper;
+
+    assert_int_equal(grail_copy_start(gpu, GRAIL_LANE_PEER, (void *)(uintptr_t)b,
+                                      (void *)(uintptr_t)a, 64, &op),
+                     GRAIL_OK);
+    helper = op.stream->resident != NULL;
+    wait_for(&op);
+    return helper;
+}
+
+/* `auto`: only for copies that follow each other closely. */
+static void test_auto(void **state)
+{
+    double linger = grail_options.resident_linger;
+    int count = 0;
+
+    (void)state;
+    if (grail_gpu_kernel(gpu, "grail_resident") == NULL)
+        skip();         /* built without nvcc */
+    usleep(50000);      /* the helper of the test before has ended */
+    grail_options.resident = AUTO;
+    grail_options.resident_linger = 1000;
+    for (int i = 0; i < 10; i++) {
+        usleep(2000);
+        assert_false(copy_by_helper());
+    }
+    grail_options.resident_linger = 10000;
+    while (!copy_by_helper() && count < 5000)
+        count++;
+    assert_in_range(count, 3, 4999);
+    grail_options.resident = ON;
+    grail_options.resident_linger = linger;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_many_in_flight),
         cmocka_unit_test(test_revival),
+        cmocka_unit_test(test_auto),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Bounce memory: bounded, pinned, shared, and given back. */
-#define _GNU_SOURCE
 #include "tests/unit/cuda_child.h"
 
 #include "cuda-aware/copy.h"
