@@ -3,11 +3,11 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cuda-aware/copy.h"
 #include "cuda-aware/gpu_internal.h"
 #include "cuda-aware/ipc_internal.h"
+#include "runtime/clock.h"
 #include "runtime/log.h"
 #include "runtime/options.h"
 
@@ -201,13 +201,11 @@ grail_p2p_state_t grail_p2p_state(grail_gpu_t *gpu, const CUuuid *remote, const 
 
 static grail_status_t wait_for(grail_copy_t *op)
 {
-    struct timespec start, now;
+    uint64_t start = grail_clock_ns();
     grail_status_t status;
 
-    clock_gettime(CLOCK_MONOTONIC, &start);
     while ((status = grail_copy_test(op)) == GRAIL_IN_PROGRESS) {
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        if (now.tv_sec - start.tv_sec > PROOF_SECONDS) {
+        if (grail_clock_ns() - start > PROOF_SECONDS * 1000000000ull) {
             grail_error("a peer-to-peer check did not end within %d s", PROOF_SECONDS);
             return GRAIL_ERR_TIMEOUT;
         }

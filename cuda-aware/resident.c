@@ -4,11 +4,11 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #include "cuda-aware/gpu_internal.h"
 #include "cuda-aware/kernels/resident.h"
 #include "cuda-aware/stream.h"
+#include "runtime/clock.h"
 #include "runtime/log.h"
 #include "runtime/options.h"
 
@@ -59,14 +59,6 @@ static bool has_ended(const grail_resident_t *r)
 }
 
 /* ---- whether to use one ---- */
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static uint64_t linger_ns(void)
 {
@@ -119,7 +111,7 @@ grail_resident_t *grail_resident_pick(grail_gpu_t *gpu, grail_lane_t lane, size_
     r = find_or_create(gpu);
     if (r == NULL)
         return NULL;
-    now = now_ns();
+    now = grail_clock_ns();
     soon = now - r->last_ns < linger_ns();
     r->last_ns = now;
     return !has_ended(r) || grail_options.resident == ON || launch_pays(r, soon) ? r : NULL;

@@ -35,8 +35,9 @@ double grail_choice_cost(const grail_choice_t *in, grail_path_t path, const grai
         if (!opt->ipc || !in->same_node || !in->can_map || !in->receiver_device ||
             !in->sender_device || !in->direct_layout)
             return HUGE_VAL;
+        /* opening a mapping is paid once and comes back with every later message */
         return 2 * opt->cost_notify_us + opt->cost_copy_us +
-               wire_us(in->length, peer_bandwidth(in, opt)) + (in->mapped ? 0 : opt->cost_open_us);
+               wire_us(in->length, peer_bandwidth(in, opt));
     case GRAIL_PATH_RING:
         if (!opt->ring || !opt->ipc || !in->same_node || !in->can_map_ring ||
             !in->receiver_device || !in->sender_device)

@@ -16,7 +16,6 @@ typedef struct grail_choice {
     bool receiver_device;   /* the receive buffer is device memory */
     bool sender_device;
     bool can_map;           /* a key was offered and the pair of GPUs is proved (or is one process) */
-    bool mapped;            /* the mapping is open already */
     bool can_map_ring;      /* device rings work between the two GPUs */
     bool direct_layout;     /* no layout is involved, or both sides' are known to the receiver */
 } grail_choice_t;

@@ -3,13 +3,13 @@
 #include "pml/device.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "cuda-aware/driver.h"
 #include "cuda-aware/gdr.h"
 #include "pml/choice.h"
 #include "pml/pml_grail.h"
 #include "pml/transfer.h"
+#include "runtime/clock.h"
 #include "runtime/log.h"
 #include "runtime/options.h"
 
@@ -23,13 +23,12 @@ static uint64_t gpu_bit(const grail_transfer_t *t)
  * such memory by itself; this does for programs whose allocations have settled. */
 static void sweep_sometimes(void)
 {
-    static time_t last;
-    struct timespec now;
+    static uint64_t last_ms;
+    uint64_t now_ms = grail_clock_coarse_ms();
 
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    if (now.tv_sec == last)
+    if (now_ms - last_ms < 1000)
         return;
-    last = now.tv_sec;
+    last_ms = now_ms;
     grail_ipc_on_stale(grail_device_forget);
     grail_ipc_sweep();
 }
@@ -299,7 +298,6 @@ static void receive_offer(grail_transfer_t *t, const offer_view_t *view)
         .receiver_device = t->on_device,
         .sender_device = true,
         .can_map = pair == GRAIL_P2P_GOOD && (view->offer.flags & GRAIL_OFFER_KEY),
-        .mapped = true,     /* opening is paid once and comes back with every later message */
         .can_map_ring = pair == GRAIL_P2P_GOOD && !self,
         .direct_layout = !(view->offer.flags & GRAIL_OFFER_STRIDED) || view->layout_code != NULL
     };

@@ -4,12 +4,12 @@
 #include "pml/pml_grail.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "pml/comm.h"
 #include "pml/datatype.h"
 #include "pml/device.h"
 #include "pml/watch.h"
+#include "runtime/clock.h"
 #include "runtime/log.h"
 #include "runtime/options.h"
 #include "runtime/stats.h"
@@ -166,18 +166,17 @@ static void fence(void)
 {
     /* static: the runtime may answer after we have given up */
     static bool done;
-    struct timespec start, now;
+    uint64_t end;
 
     done = false;
     if (ompi_proc_world_size() == 1 || grail_ompi_fence_start(fence_done, &done) != OMPI_SUCCESS)
         return;
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    end = grail_clock_ns() + (uint64_t)((2 * grail_options.peer_timeout + 1) * 1e9);
     while (!__atomic_load_n(&done, __ATOMIC_ACQUIRE)) {
         for (int i = 0; i < 100; i++)
             grail_pml_progress();
         opal_progress();
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        if ((double)(now.tv_sec - start.tv_sec) > 2 * grail_options.peer_timeout + 1) {
+        if (grail_clock_ns() > end) {
             grail_warn("not all processes of the job came to its end within %g s",
                        2 * grail_options.peer_timeout);
             return;

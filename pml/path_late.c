@@ -10,11 +10,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "pml/choice.h"
 #include "pml/device.h"
 #include "pml/pml_grail.h"
+#include "runtime/clock.h"
 #include "runtime/log.h"
 #include "runtime/options.h"
 
@@ -32,21 +32,13 @@ typedef struct late_packet {
     unsigned char data[];
 } late_packet_t;
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* Ordered by time; nearly always at the end. */
 static void wait_for_answer(grail_transfer_t *t)
 {
     grail_transfer_t *other;
 
     t->late = GRAIL_LATE_WAITING;
-    t->late_due = now_ns() + t->late_wait;
+    t->late_due = grail_clock_ns() + t->late_wait;
     t->late_calls = calls;
     if (TAILQ_EMPTY(&waiting))
         grail_device_active++;
@@ -191,7 +183,7 @@ unsigned grail_late_progress(void)
 
     if (TAILQ_EMPTY(&waiting) || ++calls % CALLS_PER_LOOK != 0)
         return 0;
-    now = now_ns();
+    now = grail_clock_ns();
     while ((t = TAILQ_FIRST(&waiting)) != NULL && t->late_due <= now &&
            calls - t->late_calls >= CALLS_AT_LEAST) {
         stop_waiting(t);

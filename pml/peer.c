@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "opal/class/opal_hash_table.h"
@@ -13,6 +12,7 @@
 #include "pml/device.h"
 #include "pml/probe.h"
 #include "pml/transfer.h"
+#include "runtime/clock.h"
 #include "runtime/log.h"
 #include "runtime/options.h"
 
@@ -406,18 +406,10 @@ void grail_peer_watch_sources(void)
 
 /* ---- leave ---- */
 
-static double now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 /* Runs progress until `pending` says false; false: the time is over. */
 static bool progress_until(bool (*pending)(void), double seconds)
 {
-    double end = now() + seconds;
+    uint64_t end = grail_clock_ns() + (uint64_t)(seconds * 1e9);
 
     for (unsigned i = 1; pending(); i++) {
         grail_pml_progress_locked();
@@ -425,7 +417,7 @@ static bool progress_until(bool (*pending)(void), double seconds)
             grail_pml_unlock();
             opal_progress();
             grail_pml_lock();
-            if (now() > end)
+            if (grail_clock_ns() > end)
                 return false;
         }
     }

@@ -4,10 +4,10 @@
 
 #include <stdint.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "pml/comm.h"
 #include "pml/probe.h"
+#include "runtime/clock.h"
 #include "runtime/log.h"
 #include "runtime/options.h"
 
@@ -99,11 +99,9 @@ static void watchdog(void)
 void grail_watch(void)
 {
     static uint32_t last_ms;
-    struct timespec time;
 
     grail_peer_end_broken();
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
-    now_ms = (uint32_t)((uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000);
+    now_ms = (uint32_t)grail_clock_coarse_ms();
     if (now_ms == 0)
         now_ms = 1;
     if (now_ms - last_ms < INTERVAL_MS)

@@ -16,6 +16,7 @@ libgrail_la_SOURCES = \
 	runtime/init.c \
 	runtime/init.h \
 	runtime/log.c \
+	runtime/clock.h \
 	runtime/log.h \
 	runtime/net/net.c \
 	runtime/net/net.h \

@@ -58,8 +58,8 @@ GRAIL_API int grail_option_print(const grail_option_t *option, char *text, size_
  * Reset to defaults, then read every GRAIL_<NAME> environment variable (upper case). A variable
  * GRAIL_* that is a slip of an option's name is an error too, with the right name as a hint; other
  * names (a module file's GRAIL_ROOT) are left alone. Returns the first error; all are logged.
- * Called once, by the first grail_runtime_init(): the PML's register step calls that before it
- * registers its variables, so that values from MCA parameters stay.
+ * Called once, by the first grail_runtime_init(), before the values of MCA parameters are applied:
+ * these win.
  */
 GRAIL_API grail_status_t grail_options_load_environment(void);
 

@@ -111,6 +111,14 @@ static ucs_status_t create_worker(ucx_net_t *net, const grail_net_params_t *para
     return ucp_worker_create(net->context, &worker_params, &net->worker);
 }
 
+/* Several processes that each found room may all have failed, and it is there again. */
+static bool room_for_all(ucx_transports_t *transports, unsigned processes)
+{
+    if (!grail_ucx_posix_has_room(transports))
+        return false;
+    return transports->posix_free / (size_t)UCX_POSIX_NEED >= (processes != 0 ? processes : 2);
+}
+
 /* The worker opens the transports; where UCX's default for shared memory has no room, it goes
  * without that one. */
 static grail_status_t open_worker(ucx_net_t *net, const grail_net_params_t *params)
@@ -124,8 +132,9 @@ static grail_status_t open_worker(ucx_net_t *net, const grail_net_params_t *para
         return ours;
     status = create_worker(net, params);
     if (status != UCS_OK && transports.posix && transports.ours &&
-        !grail_ucx_posix_has_room(&transports)) {
-        /* another process took what was left between the look and now */
+        !room_for_all(&transports, params->processes_on_node)) {
+        /* other processes took what was left between the look and now */
+        transports.no_posix = true;
         ucp_cleanup(net->context);
         net->context = NULL;
         ours = open_context(net, params, &transports);

@@ -206,6 +206,7 @@ typedef struct ucx_transports {
     size_t fast_rndv_remote; /* the same to other nodes; 0: not a number */
     bool ours;              /* the user left the choice open (UCX_TLS=all, the default) */
     bool posix;             /* shared memory in files of posix_folder */
+    bool no_posix;          /* asked for: a try with it has failed */
     const char *posix_folder;
     size_t posix_free;      /* when last looked at, bytes */
 } ucx_transports_t;

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "runtime/clock.h"
 #include "runtime/log.h"
 
 enum { ORIGIN_MAGIC = 0x47524e32 };     /* "GRN2": layout of ucx_origin_t */
@@ -127,17 +127,9 @@ static void endpoint_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     grail_ucx_fail_endpoint(arg, GRAIL_ERR_PEER, ucs_status_string(status));
 }
 
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 void grail_ucx_watch(ucx_net_t *net)
 {
-    uint64_t now = now_ms(), start_time;
+    uint64_t now = grail_clock_coarse_ms(), start_time;
     char reason[96], state;
 
     if (now < net->watch_due_ms)

@@ -197,7 +197,7 @@ void grail_ucx_choose_transports(ucp_config_t *config, const grail_net_params_t 
         strcat(exclude, ",cma");
     if (is_excluded(exclude, posix, sizeof(posix) / sizeof(posix[0]))) {
         transports->posix = false;
-    } else if (!grail_ucx_posix_has_room(transports)) {
+    } else if (!grail_ucx_posix_has_room(transports) || transports->no_posix) {
         transports->posix = false;
         strcat(exclude, ",posix");
         grail_warn_once("ucx-posix", "%s has %zu KiB left, too little for UCX's shared memory (%d"

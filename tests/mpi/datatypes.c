@@ -447,13 +447,15 @@ static void different_types(void)
 }
 
 /* Absolute addresses: two separate allocations as one message from MPI_BOTTOM. */
-static void bottom(void)
+static void bottom(bool buffered)
 {
     const size_t n = 70000;
+    void *attached = malloc(2 * n + MPI_BSEND_OVERHEAD);
+    int attached_size = (int)(2 * n + MPI_BSEND_OVERHEAD);
     char kind = mt_sending ? mt_send_kind : mt_recv_kind;
     gpu_buf_t a, b;
 
-    mt_case("absolute addresses, MPI_BOTTOM");
+    mt_case("absolute addresses, MPI_BOTTOM%s", buffered ? ", buffered" : "");
     if (mt_alloc(&a, kind, n))
         mt_alloc(&b, kind, n);
     if (mt_ready() && mt_peer >= 0) {
@@ -468,7 +470,9 @@ static void bottom(void)
         if (mt_sending) {
             mt_fill(&a, 1, 0, n);
             mt_fill(&b, 2, 3, n - 5);
-            MPI_OK(MPI_Send(MPI_BOTTOM, 1, t, mt_peer, 3, mt_world));
+            MPI_OK(MPI_Buffer_attach(attached, attached_size));
+            MPI_OK((buffered ? MPI_Bsend : MPI_Send)(MPI_BOTTOM, 1, t, mt_peer, 3, mt_world));
+            MPI_OK(MPI_Buffer_detach(&attached, &attached_size));
         } else {
             MPI_OK(MPI_Recv(MPI_BOTTOM, 1, t, mt_peer, 3, mt_world, MPI_STATUS_IGNORE));
             mt_expect_message(&a, 1, n);
@@ -480,6 +484,7 @@ static void bottom(void)
     }
     mt_free(&a);
     mt_free(&b);
+    free(attached);
     mt_end();
 }
 
@@ -528,7 +533,8 @@ static void pair(void)
     each_type();
     overlapping_send();
     different_types();
-    bottom();
+    bottom(false);
+    bottom(true);
     freed_type();
 }
 

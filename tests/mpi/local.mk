@@ -37,7 +37,8 @@ mpi_programs = tests/mpi/big \
 	tests/mpi/refused_together \
 	tests/mpi/self \
 	tests/mpi/threads \
-	tests/mpi/truncation
+	tests/mpi/truncation \
+	tests/mpi/unconnected
 check_PROGRAMS += $(mpi_programs)
 
 # for tests/gpu/run: the programs without running anything
@@ -201,6 +202,11 @@ tests_mpi_truncation_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_truncation_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_truncation_LDADD = $(GRAIL_MPITEST_LIBS)
 
+tests_mpi_unconnected_SOURCES = tests/mpi/unconnected.c
+tests_mpi_unconnected_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
+tests_mpi_unconnected_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
+tests_mpi_unconnected_LDADD = $(GRAIL_MPITEST_LIBS)
+
 mpi_tests = tests/mpi/host.test \
 	tests/mpi/host_ranks.test \
 	tests/mpi/kinds.test \
@@ -216,6 +222,7 @@ mpi_tests = tests/mpi/host.test \
 	tests/mpi/buffered_sends.test \
 	tests/mpi/faults.test \
 	tests/mpi/peer_killed.test \
+	tests/mpi/unconnected.test \
 	tests/mpi/refused.test \
 	tests/mpi/refused_together.test \
 	tests/mpi/copies.test \

@@ -765,9 +765,27 @@ static void unreachable(void)
     prove(GRAIL_P2P_BAD, "have no peer-to-peer access");
 }
 
+/* A refusal to open says something about this owner, not about the pair of GPUs. */
 static void not_opened(void)
 {
-    prove(GRAIL_P2P_BAD, "cannot open the peer's memory");
+    pipes_t p;
+    grail_gpu_t *gpu = start(&p);
+    answer_t answer = tell(&p, 'P', 0, 0, 0);
+    grail_p2p_state_t state = GRAIL_P2P_UNKNOWN;
+    const char *why = NULL;
+
+    CHECK_OK(answer.status);
+    for (int i = 0; i < 3; ++i) {
+        state = grail_p2p_prove(gpu, &answer.key, &why);
+        CHECK(why != NULL && strstr(why, "cannot open the peer's memory") != NULL);
+        CHECK(grail_p2p_state(gpu, &answer.key.gpu, &why) == GRAIL_P2P_UNKNOWN);
+    }
+    CHECK(state == GRAIL_P2P_BAD);
+    CHECK(grail_ipc_blocked(gpu, answer.key.owner, &answer.key.gpu) == why);
+    CHECK(grail_ipc_blocked(gpu, answer.key.owner + 1, &answer.key.gpu) == NULL);
+    grail_ipc_forget(answer.key.owner, 0, 0);
+    CHECK(grail_ipc_blocked(gpu, answer.key.owner, &answer.key.gpu) == NULL);
+    stop(&p);
 }
 
 static void test_proof(void **state)
@@ -787,7 +805,7 @@ static void test_proof(void **state)
     assert_quiet();
 }
 
-/* No device memory for the check: no verdict, another try later. */
+/* No device memory for the check, or what may pass: no verdict, another try later. */
 static void no_memory_for_proof(void)
 {
     pipes_t p;
@@ -796,8 +814,14 @@ static void no_memory_for_proof(void)
     const char *why = NULL;
 
     CHECK_OK(answer.status);
+    /* no room to map it, and a peer that goes away just then */
+    sim_faults("cuIpcOpenMemHandle:*:CUDA_ERROR_OUT_OF_MEMORY");
+    CHECK(grail_p2p_prove(gpu, &answer.key, &why) == GRAIL_P2P_UNKNOWN);
+    sim_faults("cuIpcOpenMemHandle:*:CUDA_ERROR_INVALID_VALUE");
+    CHECK(grail_p2p_prove(gpu, &answer.key, &why) == GRAIL_P2P_UNKNOWN);
     sim_faults("cuMemAlloc:*:CUDA_ERROR_OUT_OF_MEMORY");
     CHECK(grail_p2p_prove(gpu, &answer.key, &why) == GRAIL_P2P_UNKNOWN);
+    CHECK(why != NULL);
     sim_faults("");
     CHECK(grail_p2p_prove(gpu, &answer.key, &why) == GRAIL_P2P_GOOD);
     stop(&p);
