@@ -189,6 +189,18 @@ void grail_staging_put(void *chunk)
     free_chunks = first;
 }
 
+size_t grail_staging_chunks(void)
+{
+    return grail_staging_pool_limit() / grail_staging_stride();
+}
+
+void grail_staging_write_off(void)
+{
+    size_t stride = grail_staging_stride();
+
+    pool_bytes -= stride < pool_bytes ? stride : pool_bytes;
+}
+
 void grail_staging_bytes(size_t *pinned, size_t *device)
 {
     *pinned = grail_staging_pinned;

@@ -15,6 +15,10 @@
 /* GRAIL_ERR_BUSY: all in use; some will be returned by progress. Portable across contexts. */
 GRAIL_API grail_status_t grail_staging_get(void **chunk);
 GRAIL_API void grail_staging_put(void *chunk);
+/* How many there can be at once. */
+GRAIL_API size_t grail_staging_chunks(void);
+/* A chunk that may never come back: it counts no more, so that another can take its place. */
+GRAIL_API void grail_staging_write_off(void);
 
 /* ---- a set of equal slots that this process owns and peers read ---- */
 

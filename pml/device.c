@@ -377,7 +377,7 @@ void grail_device_recv(grail_recv_req_t *recv, grail_msg_t *msg)
             return;
         }
     }
-    if (msg->peer->failed && (offer || (msg->rndv && !msg->sender_done)))
+    if (msg->peer->failed && (offer || msg->rndv))
         status = grail_peer_refuse(msg->peer);      /* it came, but its data never will */
     if (status == GRAIL_OK && t->length > recv->req.bytes)
         status = GRAIL_ERR_TRUNCATED;

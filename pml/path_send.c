@@ -109,9 +109,13 @@ static grail_status_t get_place(grail_transfer_t *t, grail_piece_t *piece)
         piece->address = t->data + piece->offset;
         return GRAIL_OK;
     }
+    if (grail_sender_chunks > 0 && grail_sender_chunks >= grail_staging_chunks() / 2)
+        return GRAIL_ERR_BUSY;
     status = grail_staging_get(&piece->staging);
-    if (status == GRAIL_OK)
+    if (status == GRAIL_OK) {
         piece->address = piece->staging;
+        grail_sender_chunks++;
+    }
     return status;
 }
 

@@ -111,7 +111,6 @@ void grail_recv_deliver(grail_recv_req_t *recv, grail_msg_t *msg)
     grail_req_t *req = &recv->req;
     ompi_status_public_t *result = &req->ompi.req_status;
 
-    recv->match = msg->match;
     req->peer = msg->peer;
     result->MPI_SOURCE = msg->match.source;
     result->MPI_TAG = msg->match.tag;

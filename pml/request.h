@@ -66,7 +66,6 @@ typedef struct grail_recv_req {
     TAILQ_ENTRY(grail_recv_req) posted; /* in the specific or the wildcard queue, then `moving` */
     uint64_t order;                     /* of posting, decides between the two queues */
     bool is_posted;
-    grail_wire_match_t match;           /* of the message that was matched */
     size_t length;                      /* its payload bytes */
     void *token;                        /* net rendezvous being fetched */
     uint64_t buffer_id;                 /* of the device buffer when it was posted; 0: unknown */

@@ -12,6 +12,7 @@
 #include "runtime/log.h"
 
 unsigned grail_device_active;
+size_t grail_sender_chunks;
 
 static TAILQ_HEAD(, grail_device_transfer) all = TAILQ_HEAD_INITIALIZER(all);
 static TAILQ_HEAD(, grail_device_transfer) active = TAILQ_HEAD_INITIALIZER(active);
@@ -344,10 +345,13 @@ void grail_piece_free(grail_piece_t *piece)
 {
     grail_transfer_t *transfer = piece->transfer;
 
-    if (piece->staging != NULL)
+    if (piece->staging != NULL) {
         grail_staging_put(piece->staging);
-    else if (piece->address != NULL && !piece->in_view && transfer->slots != NULL)
+        if (transfer->sending)
+            grail_sender_chunks--;
+    } else if (piece->address != NULL && !piece->in_view && transfer->slots != NULL) {
         grail_slots_put(transfer->slots, piece->slot);
+    }
     if (piece->token != NULL)
         grail_net_drop(grail_pml.net, piece->token);
     TAILQ_REMOVE(&transfer->pieces, piece, link);
@@ -524,6 +528,23 @@ void grail_device_forget(uint64_t base, uint64_t buffer_id)
         grail_control_send(peer->peer, &forget, sizeof(forget));
 }
 
+/* A fetch from a dead peer may last until the net closes, and its chunk is not free before: the
+ * messages of others must not wait for it. */
+static void write_off_fetches(const grail_peer_t *peer)
+{
+    const grail_transfer_t *transfer;
+    const grail_piece_t *piece;
+
+    TAILQ_FOREACH(transfer, &all, link) {
+        if (transfer->peer != peer || transfer->sending)
+            continue;
+        TAILQ_FOREACH(piece, &transfer->pieces, link) {
+            if (piece->state == GRAIL_PIECE_MOVING && piece->staging != NULL)
+                grail_staging_write_off();
+        }
+    }
+}
+
 void grail_device_peer_gone(grail_peer_t *peer, grail_status_t status)
 {
     grail_transfer_t *transfer;
@@ -540,6 +561,8 @@ void grail_device_peer_gone(grail_peer_t *peer, grail_status_t status)
         if (transfer != NULL)
             grail_transfer_finish(transfer, status);
     } while (transfer != NULL);
+    if (peer->failed)
+        write_off_fetches(peer);
     if (peer->device != NULL)
         device_peer_free(peer->device);
 }

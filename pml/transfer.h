@@ -173,6 +173,9 @@ void grail_device_forget(uint64_t base, uint64_t buffer_id);
 /* ---- pieces ---- */
 
 grail_piece_t *grail_piece_new(grail_transfer_t *transfer, size_t offset, size_t length);
+/* Chunks that hold pieces to send. They wait for chunks of the receiver: were all of two processes'
+ * chunks such, both would wait for ever, so half of them is left to receive into. */
+extern size_t grail_sender_chunks;
 void grail_piece_free(grail_piece_t *piece);    /* gives back slot (own) and staging chunk */
 
 /* Pack a part of this side's strided device buffer: by a kernel, or at once where there is none.

@@ -2,7 +2,8 @@
 /*
  * Every pair of buffer kinds at sizes around each protocol boundary: the receive posted first and
  * the message first, aligned and not, both ways at once.
- * Arguments: largest size in bytes (8 MiB); "brief" for fewer sizes.
+ * Arguments: largest size in bytes (8 MiB); "brief" for fewer sizes; "window" for several messages of
+ * the largest size at once both ways instead.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -104,8 +105,41 @@ static void both_ways(void)
     mt_end();
 }
 
+/* All of both sides' staging memory is in use for sends when the first piece is to be received. */
+static void window_both_ways(void)
+{
+    enum { WINDOW = 4, ROUNDS = 3 };
+    MPI_Request requests[2 * WINDOW];
+
+    mt_case("%d messages at once both ways", WINDOW);
+    mt_alloc(&buffer, mt_sending ? mt_send_kind : mt_recv_kind, 2 * WINDOW * largest);
+    for (int i = 0; mt_ready() && mt_peer >= 0 && i < ROUNDS; i++) {
+        for (int j = 0; j < WINDOW; j++) {
+            mt_fill(&buffer, seed + (uint64_t)(2 * j + mt_sending), (size_t)j * largest, largest);
+            MPI_OK(MPI_Irecv(buffer.ptr + (size_t)(WINDOW + j) * largest, (int)largest, MPI_BYTE,
+                             mt_peer, TAG, mt_world, &requests[j]));
+        }
+        for (int j = 0; j < WINDOW; j++)
+            MPI_OK(MPI_Isend(buffer.ptr + (size_t)j * largest, (int)largest, MPI_BYTE, mt_peer, TAG,
+                             mt_world, &requests[WINDOW + j]));
+        MPI_OK(MPI_Waitall(2 * WINDOW, requests, MPI_STATUSES_IGNORE));
+        for (int j = 0; j < WINDOW; j++)
+            mt_expect(&buffer, seed + (uint64_t)(2 * j + !mt_sending),
+                      (size_t)(WINDOW + j) * largest, largest);
+        seed += 2 * WINDOW;
+    }
+    mt_free(&buffer);
+    mt_end();
+}
+
+static bool window;
+
 static void pair(void)
 {
+    if (window) {
+        window_both_ways();
+        return;
+    }
     sizes_in_turn();
     both_ways();
 }
@@ -116,7 +150,9 @@ int main(int argc, char **argv)
 
     mt_start(&argc, &argv, &program);
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "brief") == 0) {
+        if (strcmp(argv[i], "window") == 0) {
+            window = true;
+        } else if (strcmp(argv[i], "brief") == 0) {
             sizes = brief_sizes;
             size_count = sizeof(brief_sizes) / sizeof(brief_sizes[0]);
         } else {

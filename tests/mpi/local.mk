@@ -36,6 +36,7 @@ mpi_programs = tests/mpi/big \
 	tests/mpi/refused \
 	tests/mpi/refused_together \
 	tests/mpi/self \
+	tests/mpi/survivors \
 	tests/mpi/threads \
 	tests/mpi/truncation \
 	tests/mpi/unconnected
@@ -192,6 +193,11 @@ tests_mpi_self_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_self_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_mpi_self_LDADD = $(GRAIL_MPITEST_LIBS)
 
+tests_mpi_survivors_SOURCES = tests/mpi/survivors.c
+tests_mpi_survivors_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
+tests_mpi_survivors_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
+tests_mpi_survivors_LDADD = $(GRAIL_MPITEST_LIBS)
+
 tests_mpi_threads_SOURCES = tests/mpi/threads.c
 tests_mpi_threads_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_mpi_threads_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
@@ -222,6 +228,7 @@ mpi_tests = tests/mpi/host.test \
 	tests/mpi/buffered_sends.test \
 	tests/mpi/faults.test \
 	tests/mpi/peer_killed.test \
+	tests/mpi/survivors.test \
 	tests/mpi/unconnected.test \
 	tests/mpi/refused.test \
 	tests/mpi/refused_together.test \

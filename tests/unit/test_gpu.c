@@ -111,7 +111,7 @@ static void test_two_devices(void **state)
     assert_quiet();
 }
 
-/* Using memory leaves nothing behind, and nothing at all is made in device memory. */
+/* Using memory leaves nothing behind, and device memory is made for a kernel's counter only. */
 static void use_and_end(void)
 {
     CUdeviceptr p, q;
@@ -131,9 +131,10 @@ static void use_and_end(void)
             usleep(100);
         CHECK_OK(grail_copy_test(&op));
     }
-    CHECK(sim_count_of("bytes_live") == bytes);
+    CHECK(sim_count_of("bytes_live") - bytes <= (long long)sizeof(uint32_t));
     CHECK(sim_count_of("streams_live") > 0 && sim_count_of("host_registered") == 1);
     grail_gpu_fini();
+    CHECK(sim_count_of("bytes_live") == bytes);
     CHECK(sim_count_of("streams_live") == 0);
     CHECK(sim_count_of("host_registered") == 0);
     CHECK(sim_count_of("events_live") == 0);
