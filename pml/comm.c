@@ -49,6 +49,7 @@ int grail_pml_add_comm(ompi_communicator_t *comm)
     }
     state->comm = comm;
     state->cid = cid;
+    state->brief_from = grail_wire_brief_from(cid, comm->c_my_rank);
     state->size = size;
     TAILQ_INIT(&state->wild);
     TAILQ_INIT(&state->arrived);

@@ -22,6 +22,7 @@ typedef struct grail_comm {
     ompi_communicator_t *comm;
     TAILQ_ENTRY(grail_comm) list;   /* grail_pml.comm_list */
     uint32_t cid;
+    uint32_t brief_from;            /* of this rank's brief messages */
     int size;                       /* of the remote group for an intercommunicator */
     uint64_t next_order;
     struct grail_recv_queue wild;   /* MPI_ANY_SOURCE receives, in order of posting */

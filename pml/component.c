@@ -157,9 +157,9 @@ static mca_pml_base_module_t *component_init(int *priority, bool progress_thread
         .handlers = {
             [GRAIL_MSG_MATCH] = grail_match_handler,
             [GRAIL_MSG_CONTROL] = grail_control_handler,
-            [GRAIL_MSG_CHUNK] = grail_chunk_handler,
-            [GRAIL_MSG_BRIEF] = grail_brief_handler
+            [GRAIL_MSG_CHUNK] = grail_chunk_handler
         },
+        .short_handler = grail_brief_handler,
         .on_error = net_error,
         .threads = mpi_threads,
         .processes = (unsigned)ompi_proc_world_size(),

@@ -285,19 +285,21 @@ grail_net_verdict_t grail_brief_handler(void *arg, grail_net_message_t *message)
     grail_msg_t msg;
 
     (void)arg;
-    if (GRAIL_UNLIKELY(message->header_length != sizeof(brief)))
-        return bad_header(message);
-    memcpy(&brief, message->header, sizeof(brief));
-    msg.match.cid = brief.cid;
+    if (GRAIL_UNLIKELY(message->length < sizeof(brief))) {
+        grail_error("a brief message of %zu bytes was dropped", message->length);
+        return GRAIL_NET_DONE;
+    }
+    memcpy(&brief, message->data, sizeof(brief));
+    msg.match.cid = brief.from >> 16;
     msg.match.kind = GRAIL_WIRE_DATA;
     msg.match.flags = 0;
-    msg.match.source = brief.source;
+    msg.match.source = brief.from & UINT16_MAX;
     msg.match.tag = brief.tag;
     msg.match.sequence = brief.sequence;
     msg.match.sender = 0;
-    msg.data = message->data;
-    msg.length = message->length;
-    msg.token = message->rndv || message->may_keep ? message->token : NULL;
+    msg.data = (const char *)message->data + sizeof(brief);
+    msg.length = message->length - sizeof(brief);
+    msg.token = NULL;
     return match(&msg, message);
 }
 

@@ -41,9 +41,8 @@ typedef struct grail_pml {
     grail_handle_table_t handles;   /* requests that peers can name */
     opal_free_list_t send_requests;
     opal_free_list_t recv_requests;
-    /* One request of each kind is kept at hand for blocking calls; NULL while it is in use. */
-    struct grail_send_req *spare_send;
-    struct grail_recv_req *spare_recv;
+    struct grail_send_req *spare_send;      /* one at hand; NULL while it is in use */
+    struct grail_recv_req *spare_recvs;     /* a chain of free ones in front of recv_requests */
 
     struct grail_comm **comms;      /* by communicator id */
     uint32_t comms_size;

@@ -66,7 +66,7 @@ int grail_requests_init(void)
 void grail_requests_fini(void)
 {
     grail_pml.spare_send = NULL;
-    grail_pml.spare_recv = NULL;
+    grail_pml.spare_recvs = NULL;
     OBJ_DESTRUCT(&grail_pml.send_requests);
     OBJ_DESTRUCT(&grail_pml.recv_requests);
     grail_handle_table_clear(&grail_pml.handles);
@@ -121,10 +121,7 @@ void grail_req_recycle(grail_req_t *req)
         else
             opal_free_list_return_st(&grail_pml.send_requests, &req->ompi.super);
     } else {
-        if (grail_pml.spare_recv == NULL)
-            grail_pml.spare_recv = (grail_recv_req_t *)req;
-        else
-            opal_free_list_return_st(&grail_pml.recv_requests, &req->ompi.super);
+        grail_recv_put((grail_recv_req_t *)req);
     }
 }
 

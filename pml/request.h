@@ -56,7 +56,6 @@ typedef struct grail_send_req {
     bool sent;                          /* the transport is done with the buffer */
     union {                             /* header in flight, valid until the net is done */
         grail_wire_match_t match;
-        grail_wire_brief_t brief;
         unsigned char bytes[GRAIL_NET_HEADER_MAX];
     } header;
 } grail_send_req_t;
@@ -64,6 +63,7 @@ typedef struct grail_send_req {
 typedef struct grail_recv_req {
     grail_req_t req;
     TAILQ_ENTRY(grail_recv_req) posted; /* in the specific or the wildcard queue, then `moving` */
+    struct grail_recv_req *next_spare;
     uint64_t order;                     /* of posting, decides between the two queues */
     bool is_posted;
     size_t length;                      /* its payload bytes */
@@ -119,14 +119,20 @@ static inline grail_send_req_t *grail_send_get(bool blocking)
 
 static inline grail_recv_req_t *grail_recv_get(bool blocking)
 {
-    grail_recv_req_t *recv = grail_pml.spare_recv;
+    grail_recv_req_t *recv = grail_pml.spare_recvs;
 
     if (GRAIL_LIKELY(recv != NULL))
-        grail_pml.spare_recv = NULL;
+        grail_pml.spare_recvs = recv->next_spare;
     else if ((recv = grail_recv_get_slow()) == NULL)
         return NULL;
     grail_req_reset(&recv->req, blocking);
     return recv;
+}
+
+static inline void grail_recv_put(grail_recv_req_t *recv)
+{
+    recv->next_spare = grail_pml.spare_recvs;
+    grail_pml.spare_recvs = recv;
 }
 
 /* Puts back a request that only its blocking creator knows. */
@@ -134,10 +140,10 @@ static inline void grail_recv_put_blocking(grail_recv_req_t *recv)
 {
     grail_req_t *req = &recv->req;
 
-    if (GRAIL_UNLIKELY(req->walk != NULL || req->handle != 0 || grail_pml.spare_recv != NULL))
+    if (GRAIL_UNLIKELY(req->walk != NULL || req->handle != 0))
         grail_req_recycle(req);
     else
-        grail_pml.spare_recv = recv;
+        grail_recv_put(recv);
 }
 
 /* Takes references for a request that outlives the MPI call that made it. */

@@ -277,7 +277,67 @@ static int bsend_start(const grail_send_req_t *original)
     return status == GRAIL_IN_PROGRESS ? MPI_SUCCESS : grail_pml_error(status);
 }
 
-/* ---- calls ---- */
+/* ---- small sends ---- */
+
+/* Copies a few bytes without a call. */
+static inline void copy_brief(char *to, const char *from, size_t length)
+{
+    uint64_t first, last;
+
+    if (length >= 8 && length <= 16) {
+        memcpy(&first, from, 8);
+        memcpy(&last, from + length - 8, 8);
+        memcpy(to, &first, 8);
+        memcpy(to + length - 8, &last, 8);
+    } else if (length > 16) {
+        memcpy(to, from, length);
+    } else {
+        for (size_t i = 0; i < length; ++i)
+            to[i] = from[i];
+    }
+}
+
+/*
+ * The commonest case: some ten bytes of contiguous host memory to a connected peer, with room in its
+ * queue. No request is made. False: nothing was done, take the long way.
+ *
+ * What counts here is the number of stores: those of this message wait behind the one that fills the
+ * peer's queue, a cache miss of 0.1 us, and the core stops when its store buffer is full (some 56
+ * entries a thread). So everything stays in registers and no structure is filled.
+ */
+static inline __attribute__((always_inline)) bool
+send_brief(const void *buffer, size_t count, const ompi_datatype_t *type, int rank, int tag,
+           mca_pml_base_send_mode_t mode, const ompi_communicator_t *comm, bool blocking)
+{
+    const size_t length = type->super.size * count;
+    const grail_comm_t *state = grail_comm_state(comm);
+    grail_comm_rank_t *to = state->ranks[rank];
+    const char *data = (const char *)buffer + type->super.true_lb;
+    struct {
+        grail_wire_brief_t header;
+        char data[GRAIL_WIRE_BRIEF_DATA_MAX];
+    } message;
+
+    if (GRAIL_UNLIKELY(length > sizeof(message.data) || to == NULL || to->peer->endpoint == NULL ||
+                       state->brief_from == GRAIL_WIRE_NOT_BRIEF ||
+                       (mode != MCA_PML_BASE_SEND_STANDARD && mode != MCA_PML_BASE_SEND_READY) ||
+                       !grail_type_is_block(&type->super, count) ||
+                       (length != 0 && grail_mem_is_device(data))))
+        return false;
+    message.header.from = state->brief_from;
+    message.header.tag = tag;
+    message.header.sequence = to->next_send;
+    copy_brief(message.data, data, length);
+    to->next_send++;
+    if (GRAIL_UNLIKELY(grail_net_send_short(to->peer->endpoint, &message,
+                                            sizeof(message.header) + length, blocking) !=
+                       GRAIL_OK)) {
+        to->next_send--;
+        return false;
+    }
+    grail_stats_count(GRAIL_SENT, GRAIL_PATH_NET_EAGER, to->peer->where, length);
+    return true;
+}
 
 /* The rest of send_small() when the net has not sent at once. */
 static __attribute__((noinline)) grail_status_t
@@ -295,25 +355,25 @@ send_small_left(grail_send_req_t *send, const send_args_t *args, bool blocking, 
     send->matched = true;
     send->sent = false;
     if (status != GRAIL_IN_PROGRESS)
-        return send_refused(send, send->header.brief.sequence, status);
+        return send_refused(send, send->header.match.sequence, status);
     grail_stats_count(GRAIL_SENT, GRAIL_PATH_NET_EAGER, peer->where, buffer->length);
     send_list(send);
     return GRAIL_IN_PROGRESS;
 }
 
 /*
- * The common case: a small contiguous host message to a connected peer. Only what the wire needs is
- * written; the request is filled when the net could not send at once. GRAIL_OK: sent.
- * GRAIL_IN_PROGRESS: *left is under way. GRAIL_ERR_UNSUPPORTED: nothing was done, take the long way.
+ * A small contiguous host message to a connected peer. Only what the wire needs is written; the
+ * request is filled when the net could not send at once. GRAIL_OK: sent. GRAIL_IN_PROGRESS: *left is
+ * under way. GRAIL_ERR_UNSUPPORTED: nothing was done, take the long way.
  */
-static inline __attribute__((always_inline)) grail_status_t
-send_small(const send_args_t *args, bool blocking, grail_send_req_t **left)
+static inline grail_status_t send_small(const send_args_t *args, bool blocking,
+                                        grail_send_req_t **left)
 {
     const opal_datatype_t *type = &args->type->super;
     grail_comm_t *state = grail_comm_state(args->comm);
     grail_comm_rank_t *to = state->ranks[args->rank];
     grail_send_req_t *send = grail_pml.spare_send;
-    uint32_t source = (uint32_t)args->comm->c_my_rank;
+    grail_wire_match_t *match;
     grail_net_buffer_t buffer;
     grail_peer_t *peer;
     grail_status_t status;
@@ -322,7 +382,6 @@ send_small(const send_args_t *args, bool blocking, grail_send_req_t **left)
     buffer.length = type->size * args->count;
     buffer.type = NULL;
     if (GRAIL_UNLIKELY(to == NULL || send == NULL || buffer.length >= NAMED_FROM ||
-                       (state->cid | source) > GRAIL_WIRE_BRIEF_MAX ||
                        (args->mode != MCA_PML_BASE_SEND_STANDARD &&
                         args->mode != MCA_PML_BASE_SEND_READY) ||
                        !grail_type_is_block(type, args->count)))
@@ -332,12 +391,16 @@ send_small(const send_args_t *args, bool blocking, grail_send_req_t **left)
                        (buffer.length != 0 && grail_mem_is_device(buffer.address))))
         return GRAIL_ERR_UNSUPPORTED;
     grail_pml.spare_send = NULL;
-    send->header.brief.cid = (uint16_t)state->cid;
-    send->header.brief.source = (uint16_t)source;
-    send->header.brief.tag = args->tag;
-    send->header.brief.sequence = to->next_send++;
-    status = grail_net_send(grail_pml.net, peer->endpoint, GRAIL_MSG_BRIEF, &send->header.brief,
-                            sizeof(send->header.brief), buffer.length != 0 ? &buffer : NULL,
+    match = &send->header.match;
+    match->cid = state->cid;
+    match->kind = GRAIL_WIRE_DATA;
+    match->flags = 0;
+    match->source = args->comm->c_my_rank;
+    match->tag = args->tag;
+    match->sequence = to->next_send++;
+    match->sender = 0;
+    status = grail_net_send(grail_pml.net, peer->endpoint, GRAIL_MSG_MATCH, match, sizeof(*match),
+                            buffer.length != 0 ? &buffer : NULL,
                             blocking ? GRAIL_NET_SEND_FAST : 0, net_done, send);
     if (GRAIL_LIKELY(status == GRAIL_OK)) {
         grail_stats_count(GRAIL_SENT, GRAIL_PATH_NET_EAGER, peer->where, buffer.length);
@@ -350,6 +413,8 @@ send_small(const send_args_t *args, bool blocking, grail_send_req_t **left)
     *left = send;
     return send_small_left(send, args, blocking, peer, &buffer, status);
 }
+
+/* ---- calls ---- */
 
 grail_status_t grail_send_start(grail_send_req_t *send)
 {
@@ -403,33 +468,65 @@ static grail_status_t send_any(const send_args_t *args, bool blocking, grail_sen
     return status;
 }
 
+/*
+ * A send that is not brief, under the lock. GRAIL_IN_PROGRESS: *left is under way; otherwise *rc is
+ * the result.
+ */
+static grail_status_t send_long(const send_args_t *args, bool blocking, grail_send_req_t **left,
+                                int *rc)
+{
+    grail_status_t status = send_small(args, blocking, left);
+
+    *rc = OMPI_SUCCESS;
+    if (status == GRAIL_OK || status == GRAIL_IN_PROGRESS)
+        return status;
+    if (status == GRAIL_ERR_UNSUPPORTED)
+        return send_any(args, blocking, left, rc);
+    *rc = grail_pml_error(status);
+    grail_req_recycle(&(*left)->req);
+    return status;
+}
+
+static __attribute__((noinline)) int send_blocking(const send_args_t *args)
+{
+    grail_send_req_t *send;
+    int rc;
+
+    if (send_long(args, true, &send, &rc) == GRAIL_IN_PROGRESS) {
+        grail_pml_unlock();
+        grail_req_wait(&send->req);
+        grail_pml_lock();
+        rc = send->req.ompi.req_status.MPI_ERROR;
+        grail_req_recycle(&send->req);
+    }
+    return rc;
+}
+
+static __attribute__((noinline)) int send_nonblocking(const send_args_t *args,
+                                                      ompi_request_t **request)
+{
+    grail_send_req_t *send;
+    int rc;
+
+    if (send_long(args, false, &send, &rc) == GRAIL_IN_PROGRESS) {
+        /* It may have ended inside the call: then the references are not needed. */
+        if (!send->req.protocol_done)
+            grail_req_retain(&send->req);
+        *request = &send->req.ompi;
+    }
+    return rc;
+}
+
 int grail_pml_send(const void *buffer, size_t count, ompi_datatype_t *type, int rank, int tag,
                    mca_pml_base_send_mode_t mode, ompi_communicator_t *comm)
 {
-    const send_args_t args = {buffer, count, type, rank, tag, mode, comm};
-    grail_send_req_t *send = NULL;
-    grail_status_t status;
-    int rc = MPI_SUCCESS;
+    int rc = OMPI_SUCCESS;
 
     if (GRAIL_UNLIKELY(rank == MPI_PROC_NULL))
         return OMPI_SUCCESS;
     grail_pml_lock();
-    status = send_small(&args, true, &send);
-    if (GRAIL_UNLIKELY(status != GRAIL_OK)) {
-        if (status == GRAIL_ERR_UNSUPPORTED) {
-            status = send_any(&args, true, &send, &rc);
-        } else if (status != GRAIL_IN_PROGRESS) {
-            rc = grail_pml_error(status);
-            grail_req_recycle(&send->req);
-        }
-        if (status == GRAIL_IN_PROGRESS) {
-            grail_pml_unlock();
-            grail_req_wait(&send->req);
-            grail_pml_lock();
-            rc = send->req.ompi.req_status.MPI_ERROR;
-            grail_req_recycle(&send->req);
-        }
-    }
+    if (GRAIL_UNLIKELY(!send_brief(buffer, count, type, rank, tag, mode, comm, true)))
+        rc = send_blocking(&(send_args_t){buffer, count, type, rank, tag, mode, comm});
     grail_pml_unlock();
     return rc;
 }
@@ -438,9 +535,6 @@ int grail_pml_isend(const void *buffer, size_t count, ompi_datatype_t *type, int
                     mca_pml_base_send_mode_t mode, ompi_communicator_t *comm,
                     ompi_request_t **request)
 {
-    const send_args_t args = {buffer, count, type, rank, tag, mode, comm};
-    grail_send_req_t *send = NULL;
-    grail_status_t status = GRAIL_OK;
     int rc = OMPI_SUCCESS;
 
     /* What a finished send's status tells is always the same, so one request serves all. */
@@ -448,21 +542,8 @@ int grail_pml_isend(const void *buffer, size_t count, ompi_datatype_t *type, int
     if (GRAIL_UNLIKELY(rank == MPI_PROC_NULL))
         return OMPI_SUCCESS;
     grail_pml_lock();
-    status = send_small(&args, false, &send);
-    if (GRAIL_UNLIKELY(status != GRAIL_OK)) {
-        if (status == GRAIL_ERR_UNSUPPORTED) {
-            status = send_any(&args, false, &send, &rc);
-        } else if (status != GRAIL_IN_PROGRESS) {
-            rc = grail_pml_error(status);
-            grail_req_recycle(&send->req);
-        }
-        if (status == GRAIL_IN_PROGRESS) {
-            /* It may have ended inside the call: then the references are not needed. */
-            if (!send->req.protocol_done)
-                grail_req_retain(&send->req);
-            *request = &send->req.ompi;
-        }
-    }
+    if (GRAIL_UNLIKELY(!send_brief(buffer, count, type, rank, tag, mode, comm, false)))
+        rc = send_nonblocking(&(send_args_t){buffer, count, type, rank, tag, mode, comm}, request);
     grail_pml_unlock();
     return rc;
 }

@@ -11,8 +11,7 @@
 enum {
     GRAIL_MSG_MATCH,        /* grail_wire_match_t [+ body] + payload: takes part in matching */
     GRAIL_MSG_CONTROL,      /* grail_wire_control_t + body: between two known requests or peers */
-    GRAIL_MSG_CHUNK,        /* like control, with payload: a piece of a host pipeline */
-    GRAIL_MSG_BRIEF         /* grail_wire_brief_t + payload: takes part in matching */
+    GRAIL_MSG_CHUNK         /* like control, with payload: a piece of a host pipeline */
 };
 
 /* What follows the match header */
@@ -37,19 +36,29 @@ typedef struct grail_wire_match {
 
 /*
  * The same for a message of kind GRAIL_WIRE_DATA without flags that nothing will ever be answered to,
- * where the numbers fit. A cache line that goes from core to core costs up to 0.15 us, and with this
- * header and 36 bytes of UCX's own 16 bytes of payload go in one.
+ * where the numbers fit. It goes by grail_net_send_short(), header and data in one piece. A cache
+ * line that goes from core to core costs up to 0.15 us: with this header and 36 bytes of UCX's own
+ * 16 bytes of data go in one, and GRAIL_WIRE_BRIEF_DATA_MAX in two.
  */
 typedef struct grail_wire_brief {
-    uint16_t cid;
-    uint16_t source;
+    uint32_t from;          /* grail_wire_brief_from() */
     int32_t tag;
     uint32_t sequence;
 } grail_wire_brief_t;
 
-enum { GRAIL_WIRE_BRIEF_MAX = UINT16_MAX };     /* largest cid and source */
+#define GRAIL_WIRE_NOT_BRIEF UINT32_MAX
+
+enum { GRAIL_WIRE_BRIEF_DATA_MAX = 80 };
+
+/* Communicator and the sender's rank in it as one number, or GRAIL_WIRE_NOT_BRIEF. */
+static inline uint32_t grail_wire_brief_from(uint32_t cid, int source)
+{
+    return cid < UINT16_MAX && source >= 0 && source < UINT16_MAX ? cid << 16 | (uint32_t)source
+                                                                   : GRAIL_WIRE_NOT_BRIEF;
+}
 
 _Static_assert(sizeof(grail_wire_brief_t) + 36 + 16 <= 64, "16 bytes go in one cache line");
+_Static_assert(sizeof(grail_wire_brief_t) + 36 + GRAIL_WIRE_BRIEF_DATA_MAX <= 128, "two lines");
 
 /* What a control message asks for; values from 16 belong to the device protocols */
 enum {

@@ -56,6 +56,12 @@ grail_status_t grail_net_send(grail_net_t *net, grail_net_endpoint_t *endpoint, 
     return net->provider->send(net, endpoint, id, header, header_length, buffer, flags, done, arg);
 }
 
+grail_status_t grail_net_send_short(grail_net_endpoint_t *endpoint, const void *data, size_t length,
+                                    bool alone)
+{
+    return endpoint->provider->send_short(endpoint, data, length, alone);
+}
+
 grail_status_t grail_net_fetch(grail_net_t *net, void *token, const grail_net_buffer_t *buffer,
                                grail_net_done_fn done, void *arg)
 {

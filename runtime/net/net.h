@@ -23,7 +23,7 @@
 typedef struct grail_net grail_net_t;
 typedef struct grail_net_endpoint grail_net_endpoint_t;
 
-enum { GRAIL_NET_HANDLERS = 8, GRAIL_NET_HEADER_MAX = 512 };
+enum { GRAIL_NET_HANDLERS = 8, GRAIL_NET_HEADER_MAX = 512, GRAIL_NET_SHORT_MAX = 96 };
 
 /* Non-contiguous host memory, walked by the owner's pack and unpack functions. `start` returns a
  * state for one transfer (NULL on failure), `finish` ends it. Offsets ascend without gaps. `pack`
@@ -89,6 +89,8 @@ typedef void (*grail_net_error_fn)(void *arg, void *peer, grail_status_t status,
 
 typedef struct grail_net_params {
     grail_net_handler_fn handlers[GRAIL_NET_HANDLERS];  /* by message id; NULL: unused */
+    grail_net_handler_fn short_handler;     /* of grail_net_send_short(): no header, nothing to keep;
+                                               its verdict is ignored; NULL: none will come */
     void *handler_arg;
     grail_net_error_fn on_error;   /* a connection broke */
     bool threads;                  /* several threads will call (serialised by the caller) */
@@ -131,6 +133,15 @@ GRAIL_API grail_status_t grail_net_send(grail_net_t *net, grail_net_endpoint_t *
                                         unsigned id, const void *header, size_t header_length,
                                         const grail_net_buffer_t *buffer, unsigned flags,
                                         grail_net_done_fn done, void *arg);
+
+/*
+ * The short way for a message of up to GRAIL_NET_SHORT_MAX bytes without a header, which the
+ * peer's short_handler gets as its payload. GRAIL_OK: sent, `data` is free. GRAIL_ERR_BUSY: not possible at once, nothing
+ * was sent; take grail_net_send(). `alone`: the caller waits before it sends more, so the time until
+ * this message is there counts more than the time until the next can go.
+ */
+GRAIL_API grail_status_t grail_net_send_short(grail_net_endpoint_t *endpoint, const void *data,
+                                              size_t length, bool alone);
 
 /*
  * Fetches a kept rendezvous payload into `buffer`; a longer payload ends in GRAIL_ERR_TRUNCATED

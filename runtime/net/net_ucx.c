@@ -39,8 +39,9 @@ static grail_status_t check_version(ucx_net_t *net)
  * message lies together; they take 0.5 (UCX 1.13) or 2 MiB (1.16) of shared memory per process.
  * Processes address each other's slots by their own size, so all must agree, which is checked when
  * they connect: the number returned is the same for the same choice. A choice of the user's stays.
+ * Without such a queue (UCX_TLS=tcp,self) nothing may be set: UCX warns of what it has no use for.
  */
-static uint64_t choose_slots(ucp_config_t *config)
+static uint64_t choose_slots(ucp_config_t *config, const ucx_transports_t *transports)
 {
     static const char *const names[] = {
         "UCX_MM_FIFO_ELEM_SIZE", "UCX_POSIX_FIFO_ELEM_SIZE", "UCX_SYSV_FIFO_ELEM_SIZE",
@@ -48,6 +49,8 @@ static uint64_t choose_slots(ucp_config_t *config)
     };
     uint64_t chosen = 0;
 
+    if (!transports->queues)
+        return 0;
     for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
         const char *value = getenv(names[i]);
 
@@ -59,7 +62,7 @@ static uint64_t choose_slots(ucp_config_t *config)
     if (ucp_config_modify(config, names[0] + sizeof("UCX_") - 1, UCX_SLOT_SIZE) == UCS_OK)
         return strtoul(UCX_SLOT_SIZE, NULL, 10);
     grail_debug("UCX does not take %s", names[0]);
-    return 0;
+    return 1;
 }
 
 static grail_status_t open_context(ucx_net_t *net, const grail_net_params_t *params,
@@ -88,7 +91,7 @@ static grail_status_t open_context(ucx_net_t *net, const grail_net_params_t *par
     if (params->processes_on_node != 0)
         context_params.field_mask |= UCP_PARAM_FIELD_ESTIMATED_NUM_PPN;
     grail_ucx_choose_transports(config, params, transports);
-    net->origin.slots = choose_slots(config);
+    net->origin.slots = choose_slots(config, transports);
     status = ucp_init(&context_params, config, &net->context);
     ucp_config_release(config);
     if (status != UCS_OK) {
@@ -142,7 +145,8 @@ static grail_status_t open_worker(ucx_net_t *net, const grail_net_params_t *para
             return ours;
         status = create_worker(net, params);
     }
-    if (status != UCS_OK && transports.posix && !grail_ucx_posix_has_room(&transports)) {
+    if (status != UCS_OK && transports.posix && !grail_ucx_posix_has_room(&transports) &&
+        transports.posix_error == 0) {
         grail_error("UCX could not start its transports (%s): %s has %zu KiB left and UCX needs"
                     " about %d KiB per process there; enlarge it (mount -o remount,size=1g %s, or"
                     " docker run --shm-size=1g) or leave posix out of UCX_TLS",
@@ -195,6 +199,7 @@ static void ucx_close(grail_net_t *net_handle)
     grail_ucx_abandon_endpoints(net);
     grail_ucx_fail_requests(&net->fetches, GRAIL_ERR_CANCELLED);
     grail_ucx_free_tokens(net);
+    grail_ucx_close_short(net);
     if (net->worker != NULL)
         ucp_worker_destroy(net->worker);
     if (net->context != NULL)
@@ -226,13 +231,15 @@ static grail_status_t ucx_open(const grail_net_params_t *params, grail_net_t **n
     ucx_list_init(&new_net->fetches);
     new_net->watch_cursor = &new_net->endpoints;
     grail_ucx_find_origin(&new_net->origin);
-    new_net->tag_prefix = grail_ucx_sender_key(&new_net->origin) & ~UCX_TAG_COUNTER_MASK;
+    new_net->tag_prefix = grail_ucx_sender_key(&new_net->origin) & ~(UCX_SHORT_TAG | UCX_TAG_COUNTER_MASK);
 
     status = check_version(new_net);
     if (status == GRAIL_OK)
         status = open_worker(new_net, params);
     if (status == GRAIL_OK)
         status = grail_ucx_set_handlers(new_net, params);
+    if (status == GRAIL_OK)
+        status = grail_ucx_open_short(new_net, params->short_handler);
     if (status == GRAIL_OK)
         status = make_address(new_net);
     if (status != GRAIL_OK) {
@@ -264,6 +271,7 @@ static unsigned ucx_progress(grail_net_t *net_handle)
         return 0;
     net->in_progress = true;
     events = ucp_worker_progress(net->worker);
+    grail_ucx_land(net, events == 0);
     if (events == 0 && GRAIL_UNLIKELY(++net->idle_calls >= IDLE_CALLS_PER_WATCH)) {
         net->idle_calls = 0;
         grail_ucx_watch(net);
@@ -291,6 +299,7 @@ const grail_net_provider_t grail_net_ucx = {
     .connect = grail_ucx_connect,
     .disconnect = grail_ucx_disconnect,
     .send = grail_ucx_send,
+    .send_short = grail_ucx_send_short,
     .fetch = grail_ucx_fetch,
     .abandon = grail_ucx_abandon,
     .drop = grail_ucx_drop,

@@ -24,7 +24,7 @@ typedef struct ucx_link {
 enum { UCX_OP_ATTRIBUTES = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_MEMORY_TYPE };
 
 /* The id of the first part of a split message (net_ucx_send.c) is UCX_SPLIT_ID + the message's. */
-enum { UCX_SPLIT_ID = GRAIL_NET_HANDLERS };
+enum { UCX_SPLIT_ID = GRAIL_NET_HANDLERS, UCX_SHORT_ID = 2 * GRAIL_NET_HANDLERS };
 
 /*
  * Header and payload that UCX sends as one copied fragment: its default segment of 8256 bytes (of
@@ -36,10 +36,15 @@ enum { UCX_FRAGMENT = 8256 - 8 };
 /* After the user's header in the first part of a split message. */
 typedef struct ucx_split_trailer {
     uint64_t length;        /* of the whole payload */
-    uint64_t tag;           /* of the rest: 40 bits tell senders apart, 24 count their messages */
+    uint64_t tag;           /* of the rest: 39 bits tell senders apart, 24 count their messages */
 } ucx_split_trailer_t;
 
 #define UCX_TAG_COUNTER_MASK ((UINT64_C(1) << 24) - 1)
+
+/* Of all short messages that go by tag (net_ucx_short.c). Tags of split messages leave this bit free. */
+#define UCX_SHORT_TAG (UINT64_C(1) << 63)
+
+typedef struct ucx_landing ucx_landing_t;
 
 typedef enum ucx_token_kind {
     UCX_TOKEN_EAGER,        /* all there */
@@ -70,7 +75,8 @@ typedef struct ucx_endpoint ucx_endpoint_t;
 typedef struct ucx_origin {
     uint32_t magic;         /* and version */
     int32_t pid;
-    uint64_t slots;         /* of UCX's shared-memory queues: the same number for the same size */
+    uint64_t slots;         /* of UCX's shared-memory queues: the same number for the same size, 0
+                             * for no queues */
     uint64_t node;          /* the kernel's boot id, folded */
     uint64_t pid_namespace;
     uint64_t start_time;    /* of the process, in clock ticks since boot: tells reused pids apart */
@@ -113,6 +119,7 @@ typedef struct ucx_request {
 } ucx_request_t;
 
 struct ucx_endpoint {
+    struct grail_net_endpoint base;
     ucx_link_t link;        /* in net->endpoints */
     ucx_net_t *net;
     ucp_ep_h ep;
@@ -143,6 +150,10 @@ struct ucx_net {
     struct ucx_split *free_splits;
     size_t split_end_node;  /* fast sends from this size on are UCX's rendezvous; 0: never split */
     size_t split_end_remote;
+    grail_net_handler_fn short_handler;
+    ucx_landing_t *landings; /* memory for short messages */
+    ucx_landing_t *idle_landings;
+    unsigned posted_landings;
     uint64_t tag_prefix;
     uint64_t next_tag;
     unsigned idle_calls;    /* of progress, without an event */
@@ -193,8 +204,9 @@ static inline void ucx_list_remove(ucx_link_t *link)
 #define UCX_NET(n)      ((ucx_net_t *)(n))
 #define UCX_ENDPOINT(e) ((ucx_endpoint_t *)(e))
 
-/* Bytes of a slot in UCX's shared-memory queues (net_ucx.c): for 8 KiB and all headers. */
-#define UCX_SLOT_SIZE "8384"
+/* Bytes of a slot in UCX's shared-memory queues (net_ucx.c): for 8 KiB and all headers, in whole pairs
+ * of cache lines, which processors fetch together (0.08 us). */
+#define UCX_SLOT_SIZE "8448"
 
 /* About what UCX's posix transport takes in /dev/shm at start: one chunk of receive buffers
  * (4292720 bytes with 1.13) and a queue (64 slots with 1.13, 256 with 1.16). */
@@ -207,7 +219,9 @@ typedef struct ucx_transports {
     bool ours;              /* the user left the choice open (UCX_TLS=all, the default) */
     bool posix;             /* shared memory in files of posix_folder */
     bool no_posix;          /* asked for: a try with it has failed */
+    bool queues;            /* one with queues in shared memory may be used */
     const char *posix_folder;
+    int posix_error;        /* errno if it cannot be looked at, 0 if it can */
     size_t posix_free;      /* when last looked at, bytes */
 } ucx_transports_t;
 
@@ -261,6 +275,13 @@ grail_status_t grail_ucx_send(grail_net_t *net, grail_net_endpoint_t *endpoint, 
                               const void *header, size_t header_length,
                               const grail_net_buffer_t *buffer, unsigned flags,
                               grail_net_done_fn done, void *arg);
+/* Posts receives for short messages again when that is due; `idle`: there is nothing else to do. */
+void grail_ucx_land(ucx_net_t *net, bool idle);
+grail_status_t grail_ucx_open_short(ucx_net_t *net, grail_net_handler_fn handler);
+void grail_ucx_close_short(ucx_net_t *net);         /* before the worker goes */
+
+grail_status_t grail_ucx_send_short(grail_net_endpoint_t *endpoint, const void *data,
+                                    size_t length, bool alone);
 grail_status_t grail_ucx_fetch(grail_net_t *net, void *token, const grail_net_buffer_t *buffer,
                                grail_net_done_fn done, void *arg);
 bool grail_ucx_abandon(grail_net_t *net, const void *arg);

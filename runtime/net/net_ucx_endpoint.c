@@ -170,7 +170,8 @@ grail_status_t grail_ucx_connect(grail_net_t *net_handle, const void *address, s
         grail_error("a peer's address has another format; all ranks must run the same Grail");
         return GRAIL_ERR_INVALID;
     }
-    if (origin.node == net->origin.node && origin.slots != net->origin.slots) {
+    if (origin.node == net->origin.node && origin.slots != 0 && net->origin.slots != 0 &&
+        origin.slots != net->origin.slots) {
         grail_error("process %d of this node uses other slots in UCX's shared-memory queues; set"
                     " UCX_MM_FIFO_ELEM_SIZE, UCX_POSIX_FIFO_ELEM_SIZE and UCX_SYSV_FIFO_ELEM_SIZE"
                     " alike for all processes, or none of them", origin.pid);
@@ -181,6 +182,7 @@ grail_status_t grail_ucx_connect(grail_net_t *net_handle, const void *address, s
         grail_error("out of memory for a connection");
         return GRAIL_ERR_NO_MEMORY;
     }
+    new_endpoint->base.provider = &grail_net_ucx;
     new_endpoint->net = net;
     new_endpoint->peer = peer;
     new_endpoint->origin = origin;

@@ -3,6 +3,7 @@
 #include "runtime/net/net_ucx.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,18 +43,42 @@ static char *config_value(const ucp_config_t *config, const char *name)
 
 /* Does the user's choice leave the rest open ("all", or "^" and what is left out)? `exclude` gets the
  * list, with a comma at its start, empty for "all". */
-static bool is_open_choice(const ucp_config_t *config, char exclude[EXCLUDE_MAX])
+static bool is_open_choice(const char *value, char exclude[EXCLUDE_MAX])
 {
-    char *value = config_value(config, "TLS");
-    bool open = value != NULL && strcmp(value, "all") == 0;
-
     exclude[0] = '\0';
-    if (value != NULL && value[0] == '^' && strlen(value) <= USER_EXCLUDE_MAX) {
-        sprintf(exclude, ",%s", value + 1);
-        open = true;
+    if (value[0] != '^' || strlen(value) > USER_EXCLUDE_MAX)
+        return strcmp(value, "all") == 0;
+    sprintf(exclude, ",%s", value + 1);
+    return true;
+}
+
+/* Is the name in a list of UCX_TLS? There, "\" in front stands for exactly this one, and ":aux"
+ * behind for one that helps others. */
+static bool is_named(const char *list, const char *name)
+{
+    size_t length = strlen(name);
+
+    for (const char *at = list; *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
+        const char *word = at + (*at == '\\');
+
+        if (strncmp(word, name, length) == 0 && strchr(",:", word[length]) != NULL)
+            return true;
     }
-    free(value);
-    return open;
+    return false;
+}
+
+/* Does the choice leave a transport that has queues in shared memory? */
+static bool has_queues(const char *value, bool posix)
+{
+    bool left_out = value[0] == '^';
+    const char *list = value + left_out;
+    bool group = is_named(list, "mm") || is_named(list, "sm") || is_named(list, "shm");
+
+    if (is_named(list, "all"))
+        return !left_out;
+    return (posix && (group || is_named(list, "posix")) != left_out) ||
+           (group || is_named(list, "sysv")) != left_out ||
+           (access("/dev/xpmem", R_OK) == 0 && (group || is_named(list, "xpmem")) != left_out);
 }
 
 /* Is one of `names` (each with a comma before and behind) in the list? */
@@ -147,7 +172,8 @@ bool grail_ucx_posix_has_room(ucx_transports_t *transports)
 
     transports->posix_folder = folder != NULL && *folder != '\0' ? folder : "/dev/shm";
     transports->posix_free = 0;
-    if (statvfs(transports->posix_folder, &fs) != 0)
+    transports->posix_error = statvfs(transports->posix_folder, &fs) == 0 ? 0 : errno;
+    if (transports->posix_error != 0)
         return false;
     transports->posix_free = (size_t)fs.f_bavail * fs.f_frsize;
     return transports->posix_free >= (size_t)UCX_POSIX_NEED;
@@ -174,22 +200,33 @@ static bool cma_works(const grail_net_params_t *params)
     return false;
 }
 
-void grail_ucx_choose_transports(ucp_config_t *config, const grail_net_params_t *params,
-                                 ucx_transports_t *transports)
+/* Says why UCX's default for shared memory is not used. True: it has to be left out. A folder that is
+ * not there makes UCX leave it out, and it would warn of the name of one that it left out. */
+static bool without_posix(const ucx_transports_t *transports)
+{
+    if (transports->posix_error == 0) {
+        grail_warn_once("ucx-posix", "%s has %zu KiB left, too little for UCX's shared memory (%d"
+                        " KiB per process); System V shared memory is used instead; enlarge it"
+                        " (mount -o remount,size=1g %s, or docker run --shm-size=1g)",
+                        transports->posix_folder, transports->posix_free >> 10,
+                        UCX_POSIX_NEED >> 10, transports->posix_folder);
+        return true;
+    }
+    grail_warn_once("ucx-posix", "%s cannot be used for UCX's shared memory: %s; System V shared"
+                    " memory is used instead; make the folder, or %s", transports->posix_folder,
+                    strerror(transports->posix_error), getenv("UCX_POSIX_DIR") != NULL
+                    ? "correct UCX_POSIX_DIR" : "set UCX_POSIX_DIR to another");
+    return false;
+}
+
+/* Adds to the list of those that are left out, with a comma at its start. */
+static void leave_out(char exclude[EXCLUDE_MAX], const grail_net_params_t *params,
+                      ucx_transports_t *transports)
 {
     /* with the names of groups that they belong to */
     static const char *const cma[] = {",cma,", ",sm,", ",shm,"};
     static const char *const posix[] = {",posix,", ",mm,", ",sm,", ",shm,"};
-    char exclude[EXCLUDE_MAX];
-    size_t users;
-    ucs_status_t status;
 
-    transports->posix = true;
-    transports->ours = is_open_choice(config, exclude);
-    read_thresholds(config, transports);
-    if (!transports->ours)
-        return;
-    users = strlen(exclude);
     if (has_module("cuda"))
         strcat(exclude, ",cuda");
     if (has_module("cma") && !is_excluded(exclude, cma, sizeof(cma) / sizeof(cma[0])) &&
@@ -199,16 +236,34 @@ void grail_ucx_choose_transports(ucp_config_t *config, const grail_net_params_t 
         transports->posix = false;
     } else if (!grail_ucx_posix_has_room(transports) || transports->no_posix) {
         transports->posix = false;
-        strcat(exclude, ",posix");
-        grail_warn_once("ucx-posix", "%s has %zu KiB left, too little for UCX's shared memory (%d"
-                        " KiB per process); System V shared memory is used instead; enlarge it"
-                        " (mount -o remount,size=1g %s, or docker run --shm-size=1g)",
-                        transports->posix_folder, transports->posix_free >> 10,
-                        UCX_POSIX_NEED >> 10, transports->posix_folder);
+        if (without_posix(transports))
+            strcat(exclude, ",posix");
     }
+}
+
+void grail_ucx_choose_transports(ucp_config_t *config, const grail_net_params_t *params,
+                                 ucx_transports_t *transports)
+{
+    char *value = config_value(config, "TLS");
+    char exclude[EXCLUDE_MAX];
+    size_t users;
+    ucs_status_t status;
+
+    transports->posix = true;
+    (void)grail_ucx_posix_has_room(transports);
+    transports->queues = value == NULL || has_queues(value, transports->posix_error == 0);
+    transports->ours = value != NULL && is_open_choice(value, exclude);
+    free(value);
+    read_thresholds(config, transports);
+    if (!transports->ours)
+        return;
+    users = strlen(exclude);
+    leave_out(exclude, params, transports);
+    if (exclude[0] != '\0')
+        exclude[0] = '^';
+    transports->queues = has_queues(exclude[0] != '\0' ? exclude : "all", transports->posix);
     if (exclude[users] == '\0')
         return;
-    exclude[0] = '^';
     status = ucp_config_modify(config, "TLS", exclude);
     if (status != UCS_OK)
         grail_debug("UCX does not take UCX_TLS=%s: %s", exclude, ucs_status_string(status));

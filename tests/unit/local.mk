@@ -105,6 +105,11 @@ tests_unit_test_net_SOURCES = tests/unit/test_net.c tests/unit/net_pair.h
 tests_unit_test_net_CPPFLAGS = $(GRAIL_UNIT_CPPFLAGS)
 tests_unit_test_net_LDADD = $(GRAIL_UNIT_LIBS)
 
+unit_tests += tests/unit/test_net_short
+tests_unit_test_net_short_SOURCES = tests/unit/test_net_short.c tests/unit/net_pair.h
+tests_unit_test_net_short_CPPFLAGS = $(GRAIL_UNIT_CPPFLAGS)
+tests_unit_test_net_short_LDADD = $(GRAIL_UNIT_LIBS)
+
 unit_tests += tests/unit/test_net_faults
 tests_unit_test_net_faults_SOURCES = tests/unit/test_net_faults.c tests/unit/capture.h \
 	tests/unit/net_pair.h

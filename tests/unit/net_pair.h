@@ -146,11 +146,15 @@ static inline void pair_connect(void)
     free(peer_address);
 }
 
+/* Set before pair_open() by tests of short messages. */
+static grail_net_handler_fn pair_short_handler;
+
 /* Forks; both sides return with an open net, connected to the other. */
 static inline void pair_open(grail_net_handler_fn handler)
 {
     grail_net_params_t params = {
-        .handlers = {handler, handler}, .handler_arg = &pair, .on_error = pair_error,
+        .handlers = {handler, handler}, .short_handler = pair_short_handler, .handler_arg = &pair,
+        .on_error = pair_error,
     };
     int sockets[2];
 
