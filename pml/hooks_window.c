@@ -203,6 +203,12 @@ static void wrap_window(ompi_win_t *win)
 
 static mca_base_component_list_item_t *list_item;
 
+/*
+ * This thread is choosing the component behind us. A component that stands before another one, as
+ * osc/monitoring does, chooses again: it must not find us again.
+ */
+static _Thread_local bool choosing;
+
 static int component_init(bool progress_threads, bool mpi_threads)
 {
     (void)progress_threads;
@@ -227,7 +233,7 @@ static int component_query(ompi_win_t *win, void **base, size_t size, int unit,
     (void)comm;
     (void)info;
     (void)flavor;
-    return INT_MAX;
+    return choosing ? -1 : INT_MAX;
 }
 
 static int component_select(ompi_win_t *win, void **base, size_t size, int unit,
@@ -291,10 +297,11 @@ static int component_select(ompi_win_t *win, void **base, size_t size, int unit,
             return MPI_ERR_UNSUPPORTED_OPERATION;
         }
     }
+    choosing = true;
     best = next_best(win, base, size, unit, comm, info, flavor);
-    if (best == NULL)
-        return OMPI_ERR_NOT_SUPPORTED;
-    rc = best->osc_select(win, base, size, unit, comm, info, flavor, model);
+    rc = best == NULL ? OMPI_ERR_NOT_SUPPORTED
+                      : best->osc_select(win, base, size, unit, comm, info, flavor, model);
+    choosing = false;
     if (rc == OMPI_SUCCESS)
         wrap_window(win);
     return rc;

@@ -232,6 +232,7 @@ mpi_tests = tests/mpi/host.test \
 	tests/mpi/unconnected.test \
 	tests/mpi/refused.test \
 	tests/mpi/refused_together.test \
+	tests/mpi/monitoring.test \
 	tests/mpi/copies.test \
 	tests/mpi/support.test \
 	tests/mpi/options.test \
