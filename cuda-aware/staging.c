@@ -8,6 +8,10 @@
 #include "runtime/log.h"
 #include "runtime/options.h"
 
+/* One chunk for sends and one for receives: with a single one, sends on both sides would keep each
+ * other's receives waiting for ever. */
+enum { LEAST_CHUNKS = 2 };
+
 enum { PAGE = 4096, GROUP_CHUNKS_FIRST = 2, GROUP_CHUNKS_MOST = 16 };
 
 size_t grail_staging_pinned, grail_staging_device;
@@ -35,13 +39,13 @@ size_t grail_staging_stride(void)
     return (grail_options.chunk + PAGE - 1) & ~(size_t)(PAGE - 1);
 }
 
-/* Half for private chunks and half for the shared segment, so that neither starves the other; one
- * chunk can always be had. */
+/* Half for private chunks and half for the shared segment, so that neither starves the other. */
 size_t grail_staging_pool_limit(void)
 {
     size_t limit = grail_options.shm ? grail_options.staging_max / 2 : grail_options.staging_max;
 
-    return limit > grail_staging_stride() ? limit : grail_staging_stride();
+    return limit > LEAST_CHUNKS * grail_staging_stride() ? limit
+                                                          : LEAST_CHUNKS * grail_staging_stride();
 }
 
 size_t grail_staging_slots_limit(void)
@@ -81,9 +85,8 @@ static void add_chunks(struct group *group)
     }
 }
 
-static grail_status_t add_group(size_t chunks, const char **why)
+static grail_status_t add_group(size_t chunks, grail_gpu_t *gpu, const char **why)
 {
-    grail_gpu_t *gpu = grail_gpu_any();
     struct group *group = calloc(1, sizeof(*group));
     size_t size = chunks * grail_staging_stride();
     grail_status_t status;
@@ -123,14 +126,17 @@ static grail_status_t grow(void)
     size_t stride = grail_staging_stride();
     size_t room = (grail_staging_pool_limit() - pool_bytes) / stride;
     size_t chunks = next_group < room ? next_group : room;
-    const char *why = NULL;
+    grail_gpu_t *gpu = grail_gpu_any();
+    const char *why = NULL, *unpinned_why;
     grail_status_t status;
 
     if (chunks == 0)
         return GRAIL_ERR_BUSY;
-    status = add_group(chunks, &why);
+    status = add_group(chunks, gpu, &why);
     if (status != GRAIL_OK && chunks > 1)
-        status = add_group(1, &why);
+        status = add_group(1, gpu, &why);
+    if (status != GRAIL_OK && pool_bytes > 0 && pool_bytes < LEAST_CHUNKS * stride)
+        status = add_group(1, NULL, &unpinned_why);     /* slower, but right */
     if (status == GRAIL_OK) {
         if (next_group < GROUP_CHUNKS_MOST)
             next_group *= 2;
@@ -145,7 +151,7 @@ static grail_status_t grow(void)
     return status;
 }
 
-/* Chunks made before a GPU was in use. What cannot be pinned stays as it is: slower, but right. */
+/* Chunks made before a GPU was in use, or when memory was short. What cannot be pinned stays as it is: slower, but right. */
 static void pin_groups(void)
 {
     grail_gpu_t *gpu = grail_gpu_any();

@@ -112,15 +112,16 @@ static void test_chunks(void **state)
     assert_quiet();
 }
 
-/* One chunk can be had however small the limit. */
+/* Two chunks can be had however small the limit. */
 static void tiny(void)
 {
-    void *chunk, *second;
+    void *chunk, *second, *third;
     grail_slots_t *slots;
 
     use_gpu(0);
     CHECK_OK(grail_staging_get(&chunk));
-    CHECK(grail_staging_get(&second) == GRAIL_ERR_BUSY);
+    CHECK_OK(grail_staging_get(&second));
+    CHECK(grail_staging_get(&third) == GRAIL_ERR_BUSY);
     CHECK(grail_slots_open(GRAIL_SLOTS_SHM, NULL, &slots) == GRAIL_ERR_UNSUPPORTED);
     CHECK(grail_slots_open(GRAIL_SLOTS_SHM, NULL, &slots) == GRAIL_ERR_UNSUPPORTED);
     nothing_left();
@@ -135,7 +136,7 @@ static void test_tiny(void **state)
 
 static void pin_fails(void)
 {
-    void *chunk, *other;
+    void *chunk, *second, *other;
 
     use_gpu(0);
     sim_faults("cuMemHostRegister:*:CUDA_ERROR_OUT_OF_MEMORY");
@@ -145,7 +146,10 @@ static void pin_fails(void)
     CHECK_OK(grail_staging_get(&chunk));
     CHECK(pinned() == grail_staging_stride());
     sim_faults("cuMemHostRegister:*:CUDA_ERROR_OUT_OF_MEMORY");
+    CHECK_OK(grail_staging_get(&second));                           /* not pinned */
+    CHECK(pinned() == grail_staging_stride());
     CHECK(grail_staging_get(&other) == GRAIL_ERR_BUSY);             /* wait for the first */
+    grail_staging_put(second);
     sim_faults("");
     grail_staging_put(chunk);
     nothing_left();
