@@ -41,8 +41,8 @@ GRAIL_API grail_status_t grail_copy_peer_start(grail_gpu_t *gpu, void *dst, cons
  * Pack `length` bytes, from `offset` in the packed order, of `count` elements of `layout` at
  * `elements` (device memory) into `packed` (device, peer-mapped or pinned host); or unpack from
  * there. One kernel for the piece. Needs kernels; GRAIL_ERR_UNSUPPORTED without (told once at info
- * level), and when `packed` is pageable. The caller holds a reference to the layout until the operation is done. Unpacking into
- * blocks that overlap has no defined result, as in MPI.
+ * level), and when `packed` is pageable. The caller holds a reference to the layout until the
+ * operation is done. Unpacking into blocks that overlap has no defined result, as in MPI.
  */
 GRAIL_API grail_status_t grail_pack_start(grail_gpu_t *gpu, grail_lane_t lane,
                                           grail_layout_t *layout, size_t count,

@@ -43,6 +43,12 @@ struct grail_resident {
     uint32_t number;            /* of the last command given */
     uint32_t launch;            /* of the last kernel started; 0: none yet */
 
+    /* workers, for long copies */
+    CUdeviceptr control;        /* 0 until the first launch with workers */
+    unsigned blocks;            /* of the last launch; 0: it was told to end */
+    bool long_seen;             /* a long copy came since the last launch: the next has workers */
+    bool alone;                 /* no memory for `control`: never workers */
+
     /* policy of `auto` */
     uint64_t last_ns;           /* when the last copy began, by this way or another */
     unsigned streak;            /* copies that each began soon after the one before */
@@ -98,19 +104,41 @@ static bool launch_pays(grail_resident_t *r, bool soon)
     return r->streak >= (unsigned)STREAK << r->backoff;
 }
 
+/* Workers pay for copies that take one block longer than a launch. At most half of the GPU. */
+static unsigned blocks_allowed(const grail_gpu_t *gpu)
+{
+    unsigned most = (unsigned)grail_gpu_multiprocessors(gpu) / 2;
+    unsigned asked = (unsigned)grail_options.resident_blocks;
+
+    return asked <= most ? asked : most > 1 ? most : 1;
+}
+
+/* Between host and device the copy engine wins as soon as copies overlap: only on request. */
+static bool suits(const grail_gpu_t *gpu, grail_lane_t lane, size_t length)
+{
+    if (grail_options.resident == OFF || length > grail_options.resident_max)
+        return false;
+    if (lane != GRAIL_LANE_PEER)
+        return grail_options.resident == ON && length <= GRAIL_RESIDENT_ALONE;
+    return length <= GRAIL_RESIDENT_ALONE || blocks_allowed(gpu) > 1;
+}
+
 grail_resident_t *grail_resident_pick(grail_gpu_t *gpu, grail_lane_t lane, size_t length)
 {
     grail_resident_t *r;
     uint64_t now;
     bool soon;
 
-    /* Between host and device the copy engine wins as soon as copies overlap: only on request. */
-    if (grail_options.resident == OFF || length > grail_options.resident_max ||
-        (lane != GRAIL_LANE_PEER && grail_options.resident != ON))
+    if (!suits(gpu, lane, length))
         return NULL;
     r = find_or_create(gpu);
     if (r == NULL)
         return NULL;
+    if (length > GRAIL_RESIDENT_ALONE) {
+        if (r->alone)
+            return NULL;
+        r->long_seen = true;
+    }
     now = grail_clock_ns();
     soon = now - r->last_ns < linger_ns();
     r->last_ns = now;
@@ -166,8 +194,8 @@ static bool prepare(grail_resident_t *r)
     return true;
 }
 
-/* A thread for each 128 bytes of the largest copy: 64 KiB by 512 threads take 4.7 us (H200), and
- * fewer threads meet sooner where only small copies are asked for. */
+/* A thread for each 128 bytes of the largest copy by one block: 64 KiB by 512 threads take 4.7 us
+ * (H200), and fewer threads meet sooner where only small copies are asked for. */
 static unsigned block_threads(void)
 {
     size_t threads = (grail_options.resident_max / 128 + 31) & ~(size_t)31;
@@ -177,9 +205,35 @@ static unsigned block_threads(void)
     return threads < GRAIL_RESIDENT_THREADS ? (unsigned)threads : GRAIL_RESIDENT_THREADS;
 }
 
-/* Starts a block that takes up at the first command that is not done. */
+/* Context entered by the caller. */
+static bool have_control(grail_resident_t *r)
+{
+    CUresult result;
+
+    if (r->control != 0)
+        return true;
+    if (r->alone)
+        return false;
+    result = grail_cuda.MemAlloc(&r->control, sizeof(grail_resident_control_t));
+    if (result == CUDA_SUCCESS) {
+        result = grail_cuda.MemsetD8Async(r->control, 0, sizeof(grail_resident_control_t),
+                                          r->stream->handle);
+        if (result == CUDA_SUCCESS)
+            return true;
+        (void)grail_cuda.MemFree(r->control);
+    }
+    r->control = 0;
+    r->alone = true;
+    grail_info("no device memory for the workers of the resident helper on %s: copies of more than "
+               "%d bytes are launched one by one", grail_gpu_name(r->gpu), GRAIL_RESIDENT_ALONE);
+    return false;
+}
+
+/* Starts a helper that takes up at the first command that is not done. Workers come along only where
+ * long copies do: they would occupy SMs for nothing. */
 static grail_status_t launch(grail_resident_t *r)
 {
+    unsigned blocks = r->long_seen ? blocks_allowed(r->gpu) : 1;
     grail_resident_args_t args = {
         .commands = r->page_device,
         .done = r->page_device + offsetof(shared_page_t, done),
@@ -194,7 +248,10 @@ static grail_status_t launch(grail_resident_t *r)
     if (args.launch == 0)       /* 0 means "never launched" */
         args.launch = 1;
     if (result == CUDA_SUCCESS) {
-        result = grail_cuda.LaunchKernel(r->kernel, 1, 1, 1, block_threads(), 1, 1, 0,
+        if (blocks > 1 && !have_control(r))
+            blocks = 1;
+        args.control = r->control;
+        result = grail_cuda.LaunchKernel(r->kernel, blocks, 1, 1, block_threads(), 1, 1, 0,
                                          r->stream->handle, params, NULL);
         grail_gpu_leave(r->gpu);
     }
@@ -204,6 +261,8 @@ static grail_status_t launch(grail_resident_t *r)
         return grail_cuda_fail(result, "launching the resident helper kernel");
     }
     r->launch = args.launch;
+    r->blocks = blocks;
+    r->long_seen = false;
     r->served = 0;
     r->judged = false;
     return GRAIL_OK;
@@ -214,21 +273,35 @@ static bool fits(const void *address)
     return (uint64_t)(uintptr_t)address >> 48 == 0;
 }
 
-grail_status_t grail_resident_start(grail_resident_t *r, void *dst, const void *src, size_t length,
-                                    grail_copy_t *op)
+static void give(grail_resident_t *r, uint64_t dst, uint64_t src, size_t length)
 {
     volatile grail_resident_command_t *command;
     uint64_t tag;
 
-    if (!fits(dst) || !fits(src) || !prepare(r) || r->stream->failed != CUDA_SUCCESS ||
-        r->number - r->page->done >= GRAIL_RESIDENT_SLOTS)
-        return GRAIL_ERR_UNSUPPORTED;
     r->number++;
     tag = (uint64_t)(r->number & 0xffff) << 48;
     command = &r->page->commands[r->number % GRAIL_RESIDENT_SLOTS];
-    command->dst = (uint64_t)(uintptr_t)dst | tag;
-    command->src = (uint64_t)(uintptr_t)src | tag;
+    command->dst = dst | tag;
+    command->src = src | tag;
     command->length = length | tag;
+}
+
+grail_status_t grail_resident_start(grail_resident_t *r, void *dst, const void *src, size_t length,
+                                    grail_copy_t *op)
+{
+    bool replace;
+
+    if (!fits(dst) || !fits(src) || !prepare(r) || r->stream->failed != CUDA_SUCCESS)
+        return GRAIL_ERR_UNSUPPORTED;
+    /* A leader without workers is there: it makes room, and the copy's test launches the next. */
+    replace = length > GRAIL_RESIDENT_ALONE && r->blocks == 1 && !r->alone && !has_ended(r);
+    if (r->number - r->page->done + replace >= GRAIL_RESIDENT_SLOTS)
+        return GRAIL_ERR_UNSUPPORTED;
+    if (replace) {
+        give(r, r->launch, 0, 0);
+        r->blocks = 0;
+    }
+    give(r, (uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src, length);
     /* The command before the look at `ended`: a block that ends without having seen it has said so
      * by the time the test looks. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -267,7 +340,7 @@ grail_status_t grail_resident_test(grail_copy_t *op)
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
         return GRAIL_IN_PROGRESS;
     op->stream->failed = result;
-    return grail_cuda_fail(result, "a small copy by the resident helper kernel");
+    return grail_cuda_fail(result, "a copy by the resident helper kernel");
 }
 
 void grail_resident_fini(grail_gpu_t *gpu, bool usable)
@@ -283,6 +356,8 @@ void grail_resident_fini(grail_gpu_t *gpu, bool usable)
         /* Of a context that is gone a kernel may still write: its page stays. */
         if (r->page != NULL && usable) {
             (void)grail_cuda.StreamSynchronize(r->stream->handle);
+            if (r->control != 0)
+                (void)grail_cuda.MemFree(r->control);
             (void)grail_cuda.MemHostUnregister(r->page);
             munmap(r->page, PAGE);
         }

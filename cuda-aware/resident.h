@@ -6,11 +6,17 @@
 #include "cuda-aware/copy.h"
 
 /*
- * A kernel launch costs 5 us before the GPU does anything. The helper is a kernel of one block that
- * has done a small copy and polls pinned host memory for the next one for `resident_linger`
- * microseconds, then ends; a command that finds none launches one. So an idle program has nothing
- * running, and cudaDeviceSynchronize() waits for at most the linger time after the last message.
- * (Several blocks for longer copies were tried: their polling costs more than a launch.)
+ * A kernel launch costs 5 us before the GPU does anything. The helper is a kernel that has done a
+ * copy and polls pinned host memory for the next one for `resident_linger` microseconds, then ends; a
+ * command that finds none launches one. So an idle program has nothing running, and
+ * cudaDeviceSynchronize() waits for at most the linger time after the last message.
+ *
+ * Its first block, the leader, is the only one that polls the host (sixteen that did took longer than
+ * a launch). It does copies up to GRAIL_RESIDENT_ALONE by itself. Longer ones it shares with workers,
+ * up to `resident_blocks` - 1 more blocks, which poll device memory. A worker takes part as soon as it
+ * has shown that it runs: the leader waits for none that a full GPU has not let in, and does all of
+ * it if there is none. Workers come only where a long copy came since the last launch; if a leader
+ * runs without them then, a command ends it and the next launch brings them.
  *
  * With `resident` = auto it is launched only after a run of copies each of which began within the
  * linger time of the one before, as in a ping-pong or a short exchange in a loop. A helper that

@@ -151,7 +151,8 @@ static grail_status_t grow(void)
     return status;
 }
 
-/* Chunks made before a GPU was in use, or when memory was short. What cannot be pinned stays as it is: slower, but right. */
+/* Chunks made before a GPU was in use, or when memory was short. What cannot be pinned stays as it is:
+ * slower, but right. */
 static void pin_groups(void)
 {
     grail_gpu_t *gpu = grail_gpu_any();

@@ -126,8 +126,20 @@ GRAIL_DEVICE_FN void grail_copy_bytes(grail_dptr_t dst, grail_dptr_t src, uint64
             GRAIL_ST(grail_v16_t, dst + x + 2 * stride, c);
             GRAIL_ST(grail_v16_t, dst + x + 3 * stride, d);
         }
-        for (; x < whole; x += stride)
-            GRAIL_ST(grail_v16_t, dst + x, GRAIL_LD(grail_v16_t, src + x));
+        if (x < whole) {    /* up to three more, under way together as well */
+            int two = x + stride < whole, three = x + 2 * stride < whole;
+            grail_v16_t a = GRAIL_LD(grail_v16_t, src + x), b = a, c = a;
+
+            if (two)
+                b = GRAIL_LD(grail_v16_t, src + x + stride);
+            if (three)
+                c = GRAIL_LD(grail_v16_t, src + x + 2 * stride);
+            GRAIL_ST(grail_v16_t, dst + x, a);
+            if (two)
+                GRAIL_ST(grail_v16_t, dst + x + stride, b);
+            if (three)
+                GRAIL_ST(grail_v16_t, dst + x + 2 * stride, c);
+        }
         x = whole + id;
         if (x < length)
             GRAIL_ST(uint8_t, dst + x, GRAIL_LD(uint8_t, src + x));

@@ -28,6 +28,8 @@
  *    those of a cooperative launch, which run at the same time. So a thread must not wait for a
  *    later thread of its own launch, unless the kernel is declared with GRAIL_KERNEL_BARRIER:
  *    then GRAIL_SYNC_BLOCK() may be used and GRAIL_SPIN() lets other threads of the block run.
+ *    Blocks of such a kernel run at the same time as far as there is room, the first ones first, as
+ *    on a GPU: a block may wait for an earlier one, and for a later one that has shown itself.
  *    Any kernel may wait for memory written by another stream, process or the host, if the waiting
  *    loop calls GRAIL_SPIN().
  */
@@ -125,6 +127,12 @@ GRAIL_DEVICE_FN uint32_t grail_add32_acq_rel_gpu(grail_dptr_t addr, uint32_t v)
     return old;
 }
 
+/* Releases only, and nobody waits for the sum. */
+GRAIL_DEVICE_FN void grail_add32_release_gpu(grail_dptr_t addr, uint32_t v)
+{
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" :: "l"(addr), "r"(v) : "memory");
+}
+
 GRAIL_DEVICE_FN uint64_t grail_add64(grail_dptr_t addr, uint64_t v)
 {
     return atomicAdd_system((unsigned long long *)addr, (unsigned long long)v);
@@ -142,11 +150,22 @@ GRAIL_DEVICE_FN void grail_fence_acquire(void)
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
+/* The same towards other blocks of this GPU: cheaper. */
+GRAIL_DEVICE_FN void grail_fence_acquire_gpu(void)
+{
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
 /* `type *name`: one object for all threads of a block. Only in GRAIL_KERNEL_BARRIER kernels; at most
  * GRAIL_SHARED_BYTES; each of a kernel's objects has its own slot below GRAIL_SHARED_SLOTS. */
 #define GRAIL_SHARED(type, name, slot)                                                             \
     __shared__ type name##_shared;                                                                 \
     type *const name = &name##_shared
+
+GRAIL_DEVICE_FN void grail_pause(uint32_t ns)
+{
+    __nanosleep(ns);
+}
 
 /* Nanoseconds of a clock that all blocks share; steps of up to 1 us. */
 GRAIL_DEVICE_FN uint64_t grail_timer_ns(void)
@@ -317,6 +336,11 @@ GRAIL_DEVICE_FN uint32_t grail_add32_acq_rel_gpu(grail_dptr_t addr, uint32_t v)
     return grail_add32(addr, v);
 }
 
+GRAIL_DEVICE_FN void grail_add32_release_gpu(grail_dptr_t addr, uint32_t v)
+{
+    (void)grail_add32(addr, v);
+}
+
 GRAIL_DEVICE_FN uint64_t grail_add64(grail_dptr_t addr, uint64_t v)
 {
     return __atomic_fetch_add((uint64_t *)grail_host_ptr(addr, 8, 1), v, __ATOMIC_ACQ_REL);
@@ -332,7 +356,18 @@ GRAIL_DEVICE_FN void grail_fence_acquire(void)
     __sync_synchronize();
 }
 
+GRAIL_DEVICE_FN void grail_fence_acquire_gpu(void)
+{
+    __sync_synchronize();
+}
+
 #define GRAIL_SHARED(type, name, slot) type *const name = (type *)grail_host_shared(slot)
+
+/* Follow it with GRAIL_SPIN(), which pauses here. */
+GRAIL_DEVICE_FN void grail_pause(uint32_t ns)
+{
+    (void)ns;
+}
 
 GRAIL_DEVICE_FN uint64_t grail_timer_ns(void)
 {

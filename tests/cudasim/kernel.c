@@ -2,7 +2,8 @@
 /*
  * Runs kernels, which are compiled as host code (cuda-aware/kernels/device.h): a launch's threads
  * one after another, unless they must be able to wait for each other (blocks of a cooperative
- * launch, threads of a kernel with barriers): then each has a thread of its own.
+ * launch, threads of a kernel with barriers): then each has a thread of its own. Of a kernel with
+ * barriers as many blocks run at the same time as MOST_THREADS allows, as on a GPU that is full.
  */
 #include <sched.h>
 #include <setjmp.h>
@@ -325,8 +326,9 @@ static CUresult run_launch(sim_op_t *op)
     }
     if (launch->kernel->barrier) {
         CUresult result = CUDA_SUCCESS;
-        for (uint32_t b = 0; b < blocks && result == CUDA_SUCCESS; b++) {
-            result = run_side_by_side(launch, b, b + 1);
+        uint32_t room = MOST_THREADS / volume(launch->shape.block); /* a block has 1024 at most */
+        for (uint32_t b = 0; b < blocks && result == CUDA_SUCCESS; b += room) {
+            result = run_side_by_side(launch, b, b + room < blocks ? b + room : blocks);
         }
         return result;
     }

@@ -11,7 +11,7 @@
 #include "runtime/init.h"
 #include "runtime/options.h"
 
-enum { ROUNDS = 2000 };
+enum { ROUNDS = 2000, OFF = 0, ON = 2 };
 
 static double now_us(void)
 {
@@ -64,6 +64,63 @@ static void time_copy(grail_gpu_t *gpu, void *dst, const void *src, size_t lengt
            median(done));
 }
 
+/* Median microseconds of a copy by the helper once it runs, with workers if `blocks` > 1. */
+static double time_helper(grail_gpu_t *gpu, void *dst, const void *src, size_t length, int blocks)
+{
+    static double done[ROUNDS];
+    size_t prelude = blocks > 1 ? 1 << 17 : 8;  /* a long copy brings the workers */
+
+    grail_options.resident = ON;
+    grail_options.resident_blocks = blocks;
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);    /* the one before has ended */
+    for (int i = -ROUNDS / 10; i < ROUNDS; i++) {
+        grail_copy_t op;
+        double start = now_us();
+
+        if (grail_copy_peer_start(gpu, dst, src, i < 0 ? prelude : length, &op) != GRAIL_OK)
+            exit(1);
+        while (grail_copy_test(&op) == GRAIL_IN_PROGRESS)
+            ;
+        if (i >= 0)
+            done[i] = now_us() - start;
+    }
+    return median(done);
+}
+
+/* The helper against a launch for each copy. With one block it takes up to 64 KiB: the rest of that
+ * column are launches as well. */
+static void compare_helper(grail_gpu_t *gpu, void *dst, const void *src)
+{
+    static const int blocks[] = {1, 4, 8, 16};
+    static const size_t lengths[] = {8, 16 << 10, 64 << 10, 65 << 10, 128 << 10, 256 << 10,
+                                     512 << 10, 1 << 20};
+
+    grail_options.kernel_copy_max = 4 << 20;
+    printf("\n%-12s %10s", "helper, bytes", "launched");
+    for (size_t i = 0; i < sizeof(blocks) / sizeof(blocks[0]); i++)
+        printf(" %3d blocks", blocks[i]);
+    printf("\n");
+    for (size_t n = 0; n < sizeof(lengths) / sizeof(lengths[0]); n++) {
+        static double done[ROUNDS];
+
+        grail_options.resident = OFF;
+        for (int i = 0; i < ROUNDS; i++) {
+            grail_copy_t op;
+            double start = now_us();
+
+            if (grail_copy_peer_start(gpu, dst, src, lengths[n], &op) != GRAIL_OK)
+                exit(1);
+            while (grail_copy_test(&op) == GRAIL_IN_PROGRESS)
+                ;
+            done[i] = now_us() - start;
+        }
+        printf("%13zu %10.3f", lengths[n], median(done));
+        for (size_t i = 0; i < sizeof(blocks) / sizeof(blocks[0]); i++)
+            printf(" %10.3f", time_helper(gpu, dst, src, lengths[n], blocks[i]));
+        printf("\n");
+    }
+}
+
 int main(void)
 {
     CUdeviceptr a, b;
@@ -101,7 +158,7 @@ int main(void)
     TIME_MEAN("enter and leave the context", if (grail_gpu_enter(gpu) == CUDA_SUCCESS)
               grail_gpu_leave(gpu));
     TIME_MEAN("export, cached", (void)grail_ipc_export(&mem, &key, &why));
-    grail_options.resident = 0;    /* off */
+    grail_options.resident = OFF;
     for (size_t length = 8; length <= 4 << 20; length *= length < 65536 ? 32 : 2) {
         grail_options.kernel_copy_max = 4 << 20;
         time_copy(gpu, (void *)(uintptr_t)b, (void *)(uintptr_t)a, length, "by a kernel");
@@ -110,8 +167,6 @@ int main(void)
     }
     for (size_t length = 8; length <= 1 << 20; length *= 32)
         time_copy(gpu, pinned, (void *)(uintptr_t)a, length, "device to pinned");
-    grail_options.resident = 2;    /* on */
-    for (size_t length = 8; length <= 1 << 16; length *= 32)
-        time_copy(gpu, (void *)(uintptr_t)b, (void *)(uintptr_t)a, length, "resident helper");
+    compare_helper(gpu, (void *)(uintptr_t)b, (void *)(uintptr_t)a);
     return 0;
 }
