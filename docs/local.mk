@@ -2,7 +2,11 @@
 # Documentation, and the page that is generated from the table of options.
 
 dist_doc_DATA += docs/user-guide.md docs/options.md docs/internals.md docs/performance.md \
-	docs/conformance.md
+	docs/conformance.md LICENSE
+
+# in a folder of its own: it is called README
+benchdocdir = $(docdir)/bench
+dist_benchdoc_DATA = tests/bench/README.md
 
 noinst_PROGRAMS += docs/print-options
 docs_print_options_SOURCES = docs/print-options.c

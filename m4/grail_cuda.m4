@@ -23,7 +23,10 @@ AC_DEFUN([GRAIL_CHECK_CUDA], [
             [--with-cuda=no])])
     AM_CONDITIONAL([GRAIL_CUDA_KERNELS], [test "x$GRAIL_CUDA_KERNELS" = xyes])
     AS_IF([test "x$GRAIL_CUDA_KERNELS" = xyes],
-        [GRAIL_DISTCHECK_CUDA="NVCC='$NVCC' --with-cuda-arch=$grail_newest"],
+        [GRAIL_DISTCHECK_CUDA="NVCC='$NVCC'"
+         dnl one is quicker than all
+         AS_IF([test "x$with_cuda_arch" = xdefault || test "x$with_cuda_arch" = xyes],
+            [AS_VAR_APPEND([GRAIL_DISTCHECK_CUDA], [" --with-cuda-arch=$grail_newest"])])],
         [GRAIL_DISTCHECK_CUDA=--with-cuda=no])
     AC_SUBST([GRAIL_NVCC_GENCODE])
     AC_SUBST([GRAIL_DISTCHECK_CUDA])

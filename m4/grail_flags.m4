@@ -84,3 +84,27 @@ AC_DEFUN([GRAIL_CHECK_FLAGS], [
     AC_SUBST([GRAIL_SANITIZE])
     AC_SUBST([GRAIL_SANITIZER_LIBRARY])
 ])
+
+dnl What `make distcheck` configures with beside what Makefile.am fixes: the compilers, flags and
+dnl --with-* of this build, relative folders made absolute. Call it last: it takes the positional
+dnl parameters.
+AC_DEFUN([GRAIL_DISTCHECK], [
+    GRAIL_DISTCHECK_OPTIONS=
+    eval "set x $ac_configure_args"
+    shift
+    for grail_arg
+    do
+        AS_CASE([$grail_arg],
+            [--with-component-dir*|--without-component-dir], [continue],
+            [--with-*=/*], [],
+            [--with-*=*], [
+                grail_dir=`AS_ECHO(["$grail_arg"]) | $SED 's/^@<:@^=@:>@*=//'`
+                AS_IF([test -d "$grail_dir"],
+                    [grail_arg=`AS_ECHO(["$grail_arg"]) | $SED 's/=.*//'`=`cd "$grail_dir" && pwd`])],
+            [--with-*|--without-*|@<:@A-Z@:>@*=*], [],
+            [continue])
+        grail_arg=`AS_ECHO(["$grail_arg"]) | $SED "s/'/'\\\\\\\\''/g"';s/\\\$/$$/g'`
+        AS_VAR_APPEND([GRAIL_DISTCHECK_OPTIONS], [" '$grail_arg'"])
+    done
+    AC_SUBST([GRAIL_DISTCHECK_OPTIONS])
+])

@@ -234,7 +234,8 @@ grail_handle_t grail_device_offer_handle(const void *body, size_t length)
 static grail_p2p_state_t prove_pair(const grail_transfer_t *t, const offer_view_t *view,
                                     uint32_t *flags)
 {
-    const char *why = "no way between these two GPUs has been proved yet", *refused;
+    static const char unproved[] = "no way between these two GPUs has been proved yet";
+    const char *why = NULL, *refused;
     grail_device_peer_t *peer = grail_device_peer(t->peer);
     const grail_ipc_key_t *probe;
     grail_p2p_state_t state;
@@ -265,8 +266,10 @@ static grail_p2p_state_t prove_pair(const grail_transfer_t *t, const offer_view_
         *flags = GRAIL_GO_NO_MAP;
     else if (probe == NULL)
         *flags = GRAIL_GO_PROBE_WANTED;
-    if (state != GRAIL_P2P_GOOD)
-        grail_stats_fallback(GRAIL_PATH_IPC, why, state == GRAIL_P2P_BAD);
+    if (state != GRAIL_P2P_GOOD && why != NULL)
+        grail_stats_fallback(GRAIL_PATH_IPC, why, 1);
+    else if (state != GRAIL_P2P_GOOD && (view->offer.flags & GRAIL_OFFER_KEY))
+        grail_stats_fallback(GRAIL_PATH_IPC, unproved, 0);  /* without a key the peer tells why */
     return state;
 }
 

@@ -127,8 +127,7 @@ static void fill_defaults(void)
     }
 }
 
-/* "yes or no", "one of auto, ipc", "4K to 64M bytes" */
-static void print_range(const grail_option_t *option, char *text, size_t size)
+void grail_option_print_range(const grail_option_t *option, char *text, size_t size)
 {
     char low[TEXT_MAX_BYTES], high[TEXT_MAX_BYTES];
     size_t length;
@@ -394,7 +393,7 @@ grail_status_t grail_option_set(const char *name, const char *value, const char 
             return GRAIL_OK;
         }
     }
-    print_range(option, range, sizeof(range));
+    grail_option_print_range(option, range, sizeof(range));
     grail_error("option %s: \"%.*s\" from %s is not allowed; it must be %s (default %s)",
                 option->name, (int)(length < 200 ? length : 200), value, source, range,
                 option->def);
@@ -477,6 +476,8 @@ grail_status_t grail_options_load_environment(void)
         const char *equals = strchr(*entry, '=');
 
         if (equals == NULL || strncmp(*entry, env_prefix, sizeof(env_prefix) - 1) != 0)
+            continue;
+        if (equals[1] == '\0')      /* a script's way to unset */
             continue;
         grail_status_t status = set_from_variable(*entry, (size_t)(equals - *entry));
         if (first == GRAIL_OK)

@@ -54,12 +54,15 @@ GRAIL_API grail_status_t grail_option_set(const char *name, const char *value, c
 /* Print the current value as the user would write it. Returns what snprintf would. */
 GRAIL_API int grail_option_print(const grail_option_t *option, char *text, size_t size);
 
+/* Print what is allowed: "yes or no", "one of auto, ipc", "4K to 64M bytes". */
+GRAIL_API void grail_option_print_range(const grail_option_t *option, char *text, size_t size);
+
 /*
  * Reset to defaults, then read every GRAIL_<NAME> environment variable (upper case). A variable
  * GRAIL_* that is a slip of an option's name is an error too, with the right name as a hint; other
- * names (a module file's GRAIL_ROOT) are left alone. Returns the first error; all are logged.
- * Called once, by the first grail_runtime_init(), before the values of MCA parameters are applied:
- * these win.
+ * names (a module file's GRAIL_ROOT) are left alone, and an empty one counts as not set. Returns the
+ * first error; all are logged. Called once, by the first grail_runtime_init(), before the values of
+ * MCA parameters are applied: these win.
  */
 GRAIL_API grail_status_t grail_options_load_environment(void);
 

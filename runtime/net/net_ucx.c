@@ -231,7 +231,8 @@ static grail_status_t ucx_open(const grail_net_params_t *params, grail_net_t **n
     ucx_list_init(&new_net->fetches);
     new_net->watch_cursor = &new_net->endpoints;
     grail_ucx_find_origin(&new_net->origin);
-    new_net->tag_prefix = grail_ucx_sender_key(&new_net->origin) & ~(UCX_SHORT_TAG | UCX_TAG_COUNTER_MASK);
+    new_net->tag_prefix = grail_ucx_sender_key(&new_net->origin) &
+                          ~(UCX_SHORT_TAG | UCX_TAG_COUNTER_MASK);
 
     status = check_version(new_net);
     if (status == GRAIL_OK)

@@ -41,7 +41,8 @@ typedef struct ucx_split_trailer {
 
 #define UCX_TAG_COUNTER_MASK ((UINT64_C(1) << 24) - 1)
 
-/* Of all short messages that go by tag (net_ucx_short.c). Tags of split messages leave this bit free. */
+/* Of all short messages that go by tag (net_ucx_short.c). Tags of split messages leave this bit
+ * free. */
 #define UCX_SHORT_TAG (UINT64_C(1) << 63)
 
 typedef struct ucx_landing ucx_landing_t;
@@ -204,8 +205,8 @@ static inline void ucx_list_remove(ucx_link_t *link)
 #define UCX_NET(n)      ((ucx_net_t *)(n))
 #define UCX_ENDPOINT(e) ((ucx_endpoint_t *)(e))
 
-/* Bytes of a slot in UCX's shared-memory queues (net_ucx.c): for 8 KiB and all headers, in whole pairs
- * of cache lines, which processors fetch together (0.08 us). */
+/* Bytes of a slot in UCX's shared-memory queues (net_ucx.c): for 8 KiB and all headers, in whole
+ * pairs of cache lines, which processors fetch together (0.08 us). */
 #define UCX_SLOT_SIZE "8448"
 
 /* About what UCX's posix transport takes in /dev/shm at start: one chunk of receive buffers

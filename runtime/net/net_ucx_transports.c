@@ -200,8 +200,8 @@ static bool cma_works(const grail_net_params_t *params)
     return false;
 }
 
-/* Says why UCX's default for shared memory is not used. True: it has to be left out. A folder that is
- * not there makes UCX leave it out, and it would warn of the name of one that it left out. */
+/* Says why UCX's default for shared memory is not used. True: it has to be left out. Where its folder
+ * is missing UCX does that by itself, and would warn of the name in UCX_TLS. */
 static bool without_posix(const ucx_transports_t *transports)
 {
     if (transports->posix_error == 0) {

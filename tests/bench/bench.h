@@ -44,6 +44,7 @@ typedef struct bench_options {
     int pairs; /* 0: as many as there are */
     bool validate;
     bool csv;
+    bool gpu;        /* use a GPU although the buffers need none */
     bool percentiles;
     int peer_copy; /* -1: where it makes sense */
     enum bench_type type;
@@ -70,6 +71,7 @@ typedef struct bench {
     bool sender;   /* this rank is the first of its pair */
     bool one_node; /* all ranks on one node */
     gpu_buf_t send, receive;
+    gpu_buf_t first_use; /* with --gpu */
     size_t slots; /* messages in flight that have memory of their own (validation) */
     size_t slot_bytes;
     uint64_t data_errors;

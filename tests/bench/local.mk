@@ -9,7 +9,7 @@ tests_common_libtestgpu_la_LIBADD = -ldl
 tests_bench_libbench_la_SOURCES = tests/bench/bandwidth.c tests/bench/bandwidth.h \
 	tests/bench/bench.h tests/bench/layout.c tests/bench/options.c tests/bench/peercopy.c \
 	tests/bench/report.c tests/bench/setup.c tests/bench/window.c
-tests_bench_libbench_la_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
+tests_bench_libbench_la_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS) -DBENCH_VERSION='"$(PACKAGE_VERSION)"'
 
 bench_PROGRAMS += tests/bench/latency tests/bench/bw tests/bench/bibw tests/bench/mbw_mr
 
@@ -34,5 +34,3 @@ tests_bench_mbw_mr_SOURCES = tests/bench/mbw_mr.c
 tests_bench_mbw_mr_CPPFLAGS = $(GRAIL_MPI_CPPFLAGS)
 tests_bench_mbw_mr_LDFLAGS = $(GRAIL_MPI_LINKFLAGS)
 tests_bench_mbw_mr_LDADD = $(GRAIL_BENCH_LIBS)
-
-EXTRA_DIST += tests/bench/README.md

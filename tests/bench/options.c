@@ -10,7 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_TYPE = 256, KEY_FORMAT, KEY_PEER_COPY, KEY_NO_PEER_COPY, KEY_NO_PERCENTILES };
+#ifndef BENCH_VERSION   /* built by hand */
+#define BENCH_VERSION "unknown"
+#endif
+
+enum { KEY_TYPE = 256, KEY_FORMAT, KEY_PEER_COPY, KEY_NO_PEER_COPY, KEY_NO_PERCENTILES,
+       KEY_GPU };
 
 static const struct argp_option options_all[] = {
     {"buffers", 'd', "KINDS", 0, "Buffer kinds of sender and receiver, e.g. DD, D,H or M", 0},
@@ -22,6 +27,8 @@ static const struct argp_option options_all[] = {
     {"type", KEY_TYPE, "TYPE", 0,
      "contig, vector:BLOCK:STRIDE (bytes) or face:AXIS[:ELEMENT] (of a 3-D array of "
      "ELEMENT-byte elements, 8 by default)", 0},
+    {"gpu", KEY_GPU, NULL, 0, "Use a GPU and exchange a device buffer first, whatever the buffers are: "
+     "what host messages cost a GPU program", 0},
     {"format", KEY_FORMAT, "FORMAT", 0, "table or csv", 0},
     {"no-percentiles", KEY_NO_PERCENTILES, NULL, 0, "Read the clock only at start and end", 0},
     {NULL, 0, NULL, 0, NULL, 0},
@@ -53,6 +60,19 @@ static bool first_rank(void)
             return strcmp(value, "0") == 0;
     }
     return true;
+}
+
+/* One answer is enough: the other ranks leave as well as the first, for the launcher's sake. */
+static void leave_if_asked(int argc, char **argv)
+{
+    static const char *const questions[] = {"-?", "--help", "--usage", "-V", "--version"};
+
+    for (int i = 1; i < argc; i++) {
+        for (size_t k = 0; k < sizeof(questions) / sizeof(questions[0]); k++) {
+            if (strcmp(argv[i], questions[k]) == 0)
+                exit(BENCH_EXIT_OK);
+        }
+    }
 }
 
 static error_t bad(struct argp_state *state, const char *option, const char *given,
@@ -218,6 +238,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
             return bad(state, "format", arg, "csv or table");
         o->csv = arg[0] == 'c';
         return 0;
+    case KEY_GPU:
+        o->gpu = true;
+        return 0;
     case KEY_PEER_COPY:
         o->peer_copy = 1;
         return 0;
@@ -248,7 +271,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const char kinds_help[] =
     "\vBuffer kinds: H host, P pinned host, R registered host, D device, M managed (host side), "
     "G managed (device side), A async pool, V VMM, W VMM of several chunks, X VMM that cannot be "
-    "exported, I interior device pointer, C second context, O another device.\n\n"
+    "exported, I interior device pointer, S __device__ symbol, C second context, T device memory "
+    "of a thread without a current context, O another device, B device memory from before "
+    "MPI_Init.\n\n"
     "Ranks take the GPUs of their node in turn. Exit status: 0 success, 1 usage or set-up error, "
     "2 wrong data.";
 
@@ -258,6 +283,7 @@ void bench_options_parse(bench_options_t *o, const bench_program_t *program, int
     const struct argp_option *groups[] = {options_all, program->windowed ? options_window : NULL,
                                           program->pairs ? options_pairs : NULL,
                                           program->peer_copy ? options_peer_copy : NULL};
+    static char version[64];
     char doc[2048];
     struct argp argp = {.options = list, .parser = parse, .args_doc = "[SENDER RECEIVER]",
                         .doc = doc};
@@ -273,7 +299,11 @@ void bench_options_parse(bench_options_t *o, const bench_program_t *program, int
     *o = (bench_options_t){.program = program, .kind = {'H', 'H'}, .min_size = 1,
                            .max_size = 4 << 20, .iterations = -1, .warmup = -1, .window = 64,
                            .percentiles = true, .peer_copy = -1, .type = BENCH_CONTIG};
+    snprintf(version, sizeof(version), "%s of Grail %s", program->name, BENCH_VERSION);
+    argp_program_version = version;
     argp_err_exit_status = BENCH_EXIT_ERROR;
+    if (!first_rank())
+        leave_if_asked(argc, argv);
     if (argp_parse(&argp, argc, argv, flags, NULL, o) != 0)
         exit(BENCH_EXIT_ERROR);
     if (o->peer_copy == 1 && !(gpu_kind_on_device(o->kind[0]) && gpu_kind_on_device(o->kind[1]))) {

@@ -117,6 +117,31 @@ static void choose_pairs(bench_t *b)
     }
 }
 
+/* Messages in flight that have memory of their own. */
+static size_t count_slots(const bench_options_t *o, size_t slot_bytes)
+{
+    size_t slots = 1;
+
+    if (o->validate && o->program->windowed) {
+        slots = SLOTS_MAX_BYTES / slot_bytes;
+        if (slots > (size_t)o->window)
+            slots = (size_t)o->window;
+        if (slots == 0)
+            slots = 1;
+    }
+    return slots;
+}
+
+/* For buffers of kind B. The sizes of derived datatypes are not known yet: contiguous ones. */
+static void reserve_early(const bench_options_t *o)
+{
+    size_t slot_bytes = (o->max_size + 255) / 256 * 256;
+
+    if (slot_bytes == 0)
+        slot_bytes = 256;
+    gpu_reserve_early(2 * count_slots(o, slot_bytes) * slot_bytes);
+}
+
 static void allocate(bench_t *b)
 {
     bench_options_t *o = &b->options;
@@ -124,7 +149,6 @@ static void allocate(bench_t *b)
     size_t largest = 1;
     int result;
 
-    b->slots = 1;
     for (size_t size = o->min_size; size <= o->max_size; size = bench_next_size(size)) {
         bench_layout_t layout;
 
@@ -134,13 +158,7 @@ static void allocate(bench_t *b)
         bench_layout_free(&layout);
     }
     b->slot_bytes = (largest + 255) / 256 * 256;
-    if (o->validate && o->program->windowed) {
-        b->slots = SLOTS_MAX_BYTES / b->slot_bytes;
-        if (b->slots > (size_t)o->window)
-            b->slots = (size_t)o->window;
-        if (b->slots == 0)
-            b->slots = 1;
-    }
+    b->slots = count_slots(o, b->slot_bytes);
     result = b->peer < 0 ? GPU_OK : gpu_buf_alloc(&b->send, kind, b->slots * b->slot_bytes, 0);
     if (result == GPU_OK && b->peer >= 0)
         result = gpu_buf_alloc(&b->receive, kind, b->slots * b->slot_bytes, 0);
@@ -155,16 +173,26 @@ static void allocate(bench_t *b)
     }
 }
 
+/* A message from device to device, so that the MPI library sees a GPU program; the buffer stays. */
+static void use_gpu(bench_t *b)
+{
+    int result = b->peer < 0 ? GPU_OK : gpu_buf_alloc(&b->first_use, 'D', 4096, 0);
+
+    all_or_nothing(b, result != GPU_OK, gpu_why());
+    if (b->sender)
+        MPI_Send(b->first_use.ptr, 4096, MPI_BYTE, b->peer, 0, b->comm);
+    else if (b->peer >= 0)
+        MPI_Recv(b->first_use.ptr, 4096, MPI_BYTE, b->peer, 0, b->comm, MPI_STATUS_IGNORE);
+}
+
 void bench_start(bench_t *b, const bench_program_t *program, int argc, char **argv)
 {
     MPI_Comm node;
     int local, nodes, result = GPU_OK, early;
-    bool device;
 
     memset(b, 0, sizeof(*b));
     program_name = program->name;
     bench_options_parse(&b->options, program, argc, argv);
-    device = b->options.kind[0] != 'H' || b->options.kind[1] != 'H';
 
     /* Some MPI libraries look for a device in MPI_Init: give it to them where the launcher says
      * which one. A rank whose own side is host memory takes none. */
@@ -173,6 +201,8 @@ void bench_start(bench_t *b, const bench_program_t *program, int argc, char **ar
         gpu_set_local_rank(early);
     if (early >= 0 && b->options.kind[0] != 'H' && b->options.kind[1] != 'H')
         gpu_select(early);
+    if (early >= 0 && (b->options.kind[0] == 'B' || b->options.kind[1] == 'B'))
+        reserve_early(&b->options);
 
     MPI_Init(&argc, &argv);
     b->comm = MPI_COMM_WORLD;
@@ -185,9 +215,11 @@ void bench_start(bench_t *b, const bench_program_t *program, int argc, char **ar
     MPI_Comm_free(&node);
     choose_pairs(b);
     gpu_set_local_rank(local);
-    if (device && b->peer >= 0 && b->options.kind[b->sender ? 0 : 1] != 'H')
+    if (b->peer >= 0 && (b->options.gpu || b->options.kind[b->sender ? 0 : 1] != 'H'))
         result = gpu_select(local);
     all_or_nothing(b, result != GPU_OK, gpu_why());
+    if (b->options.gpu)
+        use_gpu(b);
     allocate(b);
 }
 
@@ -202,6 +234,7 @@ int bench_finish(bench_t *b)
             fprintf(stderr, "%s: error: %llu messages carried wrong data\n", program_name, all);
         status = BENCH_EXIT_DATA;
     }
+    gpu_buf_free(&b->first_use);
     gpu_buf_free(&b->send);
     gpu_buf_free(&b->receive);
     free(b->scratch);

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <ctype.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -208,6 +209,28 @@ static void environment(void **state)
     assert_int_equal(grail_options.chunk, 1 << 20);
 }
 
+static void empty_environment(void **state)
+{
+    size_t count;
+    const grail_option_t *table = grail_options_table(&count);
+
+    (void)state;
+    for (size_t i = 0; i < count; ++i) {
+        char variable[96], text[96];
+
+        snprintf(variable, sizeof(variable), "GRAIL_%s", table[i].name);
+        for (char *p = variable; *p != '\0'; ++p)
+            *p = (char)toupper((unsigned char)*p);
+        setenv(variable, "", 1);
+        capture_start();
+        grail_status_t status = grail_options_load_environment();
+        assert_string_equal(capture_stop(), "");
+        assert_int_equal(status, GRAIL_OK);
+        grail_option_print(&table[i], text, sizeof(text));
+        assert_string_equal(text, table[i].def);
+    }
+}
+
 static const char *load_fails(void)
 {
     capture_start();
@@ -318,6 +341,7 @@ int main(void)
         cmocka_unit_test_setup(switches_and_names, reset),
         cmocka_unit_test_setup(verbose_sets_the_threshold, reset),
         cmocka_unit_test_setup(environment, reset),
+        cmocka_unit_test_setup(empty_environment, reset),
         cmocka_unit_test_setup(wrong_environment, reset),
         cmocka_unit_test_setup(slips, reset),
         cmocka_unit_test_setup(names_of_others, reset),
