@@ -299,15 +299,12 @@ static inline void copy_brief(char *to, const char *from, size_t length)
 
 /*
  * The commonest case: some ten bytes of contiguous host memory to a connected peer, with room in its
- * queue. No request is made. False: nothing was done, take the long way.
- *
- * What counts here is the number of stores: those of this message wait behind the one that fills the
- * peer's queue, a cache miss of 0.1 us, and the core stops when its store buffer is full (some 56
- * entries a thread). So everything stays in registers and no structure is filled.
+ * queue. No request is made. False: nothing was done, take the long way. What counts here is the
+ * number of stores (grail_ucx_send_short()), so everything stays in registers.
  */
 static inline __attribute__((always_inline)) bool
 send_brief(const void *buffer, size_t count, const ompi_datatype_t *type, int rank, int tag,
-           mca_pml_base_send_mode_t mode, const ompi_communicator_t *comm, bool blocking)
+           mca_pml_base_send_mode_t mode, const ompi_communicator_t *comm)
 {
     const size_t length = type->super.size * count;
     const grail_comm_t *state = grail_comm_state(comm);
@@ -330,8 +327,7 @@ send_brief(const void *buffer, size_t count, const ompi_datatype_t *type, int ra
     copy_brief(message.data, data, length);
     to->next_send++;
     if (GRAIL_UNLIKELY(grail_net_send_short(to->peer->endpoint, &message,
-                                            sizeof(message.header) + length, blocking) !=
-                       GRAIL_OK)) {
+                                            sizeof(message.header) + length) != GRAIL_OK)) {
         to->next_send--;
         return false;
     }
@@ -525,7 +521,7 @@ int grail_pml_send(const void *buffer, size_t count, ompi_datatype_t *type, int 
     if (GRAIL_UNLIKELY(rank == MPI_PROC_NULL))
         return OMPI_SUCCESS;
     grail_pml_lock();
-    if (GRAIL_UNLIKELY(!send_brief(buffer, count, type, rank, tag, mode, comm, true)))
+    if (GRAIL_UNLIKELY(!send_brief(buffer, count, type, rank, tag, mode, comm)))
         rc = send_blocking(&(send_args_t){buffer, count, type, rank, tag, mode, comm});
     grail_pml_unlock();
     return rc;
@@ -542,7 +538,7 @@ int grail_pml_isend(const void *buffer, size_t count, ompi_datatype_t *type, int
     if (GRAIL_UNLIKELY(rank == MPI_PROC_NULL))
         return OMPI_SUCCESS;
     grail_pml_lock();
-    if (GRAIL_UNLIKELY(!send_brief(buffer, count, type, rank, tag, mode, comm, false)))
+    if (GRAIL_UNLIKELY(!send_brief(buffer, count, type, rank, tag, mode, comm)))
         rc = send_nonblocking(&(send_args_t){buffer, count, type, rank, tag, mode, comm}, request);
     grail_pml_unlock();
     return rc;

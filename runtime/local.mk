@@ -26,7 +26,6 @@ libgrail_la_SOURCES = \
 	runtime/net/net_ucx_endpoint.c \
 	runtime/net/net_ucx_receive.c \
 	runtime/net/net_ucx_send.c \
-	runtime/net/net_ucx_short.c \
 	runtime/net/net_ucx_transports.c \
 	runtime/net/net_ucx_type.c \
 	runtime/net/provider.h \

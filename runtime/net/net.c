@@ -56,10 +56,9 @@ grail_status_t grail_net_send(grail_net_t *net, grail_net_endpoint_t *endpoint, 
     return net->provider->send(net, endpoint, id, header, header_length, buffer, flags, done, arg);
 }
 
-grail_status_t grail_net_send_short(grail_net_endpoint_t *endpoint, const void *data, size_t length,
-                                    bool alone)
+grail_status_t grail_net_send_short(grail_net_endpoint_t *endpoint, const void *data, size_t length)
 {
-    return endpoint->provider->send_short(endpoint, data, length, alone);
+    return endpoint->provider->send_short(endpoint, data, length);
 }
 
 grail_status_t grail_net_fetch(grail_net_t *net, void *token, const grail_net_buffer_t *buffer,

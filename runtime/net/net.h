@@ -137,11 +137,10 @@ GRAIL_API grail_status_t grail_net_send(grail_net_t *net, grail_net_endpoint_t *
 /*
  * The short way for a message of up to GRAIL_NET_SHORT_MAX bytes without a header, which the peer's
  * short_handler gets as its payload. GRAIL_OK: sent, `data` is free. GRAIL_ERR_BUSY: not possible at
- * once, nothing was sent; take grail_net_send(). `alone`: the caller waits before it sends more, so
- * the time until this message is there counts more than the time until the next can go.
+ * once, nothing was sent; take grail_net_send().
  */
 GRAIL_API grail_status_t grail_net_send_short(grail_net_endpoint_t *endpoint, const void *data,
-                                              size_t length, bool alone);
+                                              size_t length);
 
 /*
  * Fetches a kept rendezvous payload into `buffer`; a longer payload ends in GRAIL_ERR_TRUNCATED

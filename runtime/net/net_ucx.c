@@ -199,7 +199,6 @@ static void ucx_close(grail_net_t *net_handle)
     grail_ucx_abandon_endpoints(net);
     grail_ucx_fail_requests(&net->fetches, GRAIL_ERR_CANCELLED);
     grail_ucx_free_tokens(net);
-    grail_ucx_close_short(net);
     if (net->worker != NULL)
         ucp_worker_destroy(net->worker);
     if (net->context != NULL)
@@ -231,16 +230,13 @@ static grail_status_t ucx_open(const grail_net_params_t *params, grail_net_t **n
     ucx_list_init(&new_net->fetches);
     new_net->watch_cursor = &new_net->endpoints;
     grail_ucx_find_origin(&new_net->origin);
-    new_net->tag_prefix = grail_ucx_sender_key(&new_net->origin) &
-                          ~(UCX_SHORT_TAG | UCX_TAG_COUNTER_MASK);
+    new_net->tag_prefix = grail_ucx_sender_key(&new_net->origin) & ~UCX_TAG_COUNTER_MASK;
 
     status = check_version(new_net);
     if (status == GRAIL_OK)
         status = open_worker(new_net, params);
     if (status == GRAIL_OK)
         status = grail_ucx_set_handlers(new_net, params);
-    if (status == GRAIL_OK)
-        status = grail_ucx_open_short(new_net, params->short_handler);
     if (status == GRAIL_OK)
         status = make_address(new_net);
     if (status != GRAIL_OK) {
@@ -272,7 +268,6 @@ static unsigned ucx_progress(grail_net_t *net_handle)
         return 0;
     net->in_progress = true;
     events = ucp_worker_progress(net->worker);
-    grail_ucx_land(net, events == 0);
     if (events == 0 && GRAIL_UNLIKELY(++net->idle_calls >= IDLE_CALLS_PER_WATCH)) {
         net->idle_calls = 0;
         grail_ucx_watch(net);

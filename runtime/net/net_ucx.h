@@ -36,16 +36,10 @@ enum { UCX_FRAGMENT = 8256 - 8 };
 /* After the user's header in the first part of a split message. */
 typedef struct ucx_split_trailer {
     uint64_t length;        /* of the whole payload */
-    uint64_t tag;           /* of the rest: 39 bits tell senders apart, 24 count their messages */
+    uint64_t tag;           /* of the rest: 40 bits tell senders apart, 24 count their messages */
 } ucx_split_trailer_t;
 
 #define UCX_TAG_COUNTER_MASK ((UINT64_C(1) << 24) - 1)
-
-/* Of all short messages that go by tag (net_ucx_short.c). Tags of split messages leave this bit
- * free. */
-#define UCX_SHORT_TAG (UINT64_C(1) << 63)
-
-typedef struct ucx_landing ucx_landing_t;
 
 typedef enum ucx_token_kind {
     UCX_TOKEN_EAGER,        /* all there */
@@ -151,10 +145,7 @@ struct ucx_net {
     struct ucx_split *free_splits;
     size_t split_end_node;  /* fast sends from this size on are UCX's rendezvous; 0: never split */
     size_t split_end_remote;
-    grail_net_handler_fn short_handler;
-    ucx_landing_t *landings; /* memory for short messages */
-    ucx_landing_t *idle_landings;
-    unsigned posted_landings;
+    ucx_handler_t short_handler;
     uint64_t tag_prefix;
     uint64_t next_tag;
     unsigned idle_calls;    /* of progress, without an event */
@@ -276,13 +267,8 @@ grail_status_t grail_ucx_send(grail_net_t *net, grail_net_endpoint_t *endpoint, 
                               const void *header, size_t header_length,
                               const grail_net_buffer_t *buffer, unsigned flags,
                               grail_net_done_fn done, void *arg);
-/* Posts receives for short messages again when that is due; `idle`: there is nothing else to do. */
-void grail_ucx_land(ucx_net_t *net, bool idle);
-grail_status_t grail_ucx_open_short(ucx_net_t *net, grail_net_handler_fn handler);
-void grail_ucx_close_short(ucx_net_t *net);         /* before the worker goes */
-
 grail_status_t grail_ucx_send_short(grail_net_endpoint_t *endpoint, const void *data,
-                                    size_t length, bool alone);
+                                    size_t length);
 grail_status_t grail_ucx_fetch(grail_net_t *net, void *token, const grail_net_buffer_t *buffer,
                                grail_net_done_fn done, void *arg);
 bool grail_ucx_abandon(grail_net_t *net, const void *arg);

@@ -380,6 +380,20 @@ static ucs_status_t receive_split(void *arg, const void *header, size_t header_l
                               (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0);
 }
 
+/* What UCX keeps of the message is given back on return: nobody needs it longer. */
+static ucs_status_t receive_short(void *arg, const void *header, size_t header_length, void *data,
+                                  size_t length, const ucp_am_recv_param_t *param)
+{
+    const ucx_handler_t *handler = arg;
+    grail_net_message_t message = {.data = data, .length = length};
+
+    (void)header;
+    (void)header_length;
+    (void)param;
+    handler->call(handler->net->handler_arg, &message);
+    return UCS_OK;
+}
+
 static ucs_status_t set_handler(ucx_net_t *net, unsigned id, ucp_am_recv_callback_t call,
                                 ucx_handler_t *handler)
 {
@@ -397,9 +411,18 @@ static ucs_status_t set_handler(ucx_net_t *net, unsigned id, ucp_am_recv_callbac
 
 grail_status_t grail_ucx_set_handlers(ucx_net_t *net, const grail_net_params_t *params)
 {
-    for (unsigned id = 0; id < GRAIL_NET_HANDLERS; ++id) {
-        ucs_status_t status;
+    ucs_status_t status;
 
+    if (params->short_handler != NULL) {
+        net->short_handler.net = net;
+        net->short_handler.call = params->short_handler;
+        status = set_handler(net, UCX_SHORT_ID, receive_short, &net->short_handler);
+        if (status != UCS_OK) {
+            grail_error("UCX refused the handler of short messages: %s", ucs_status_string(status));
+            return grail_ucx_status(status);
+        }
+    }
+    for (unsigned id = 0; id < GRAIL_NET_HANDLERS; ++id) {
         if (params->handlers[id] == NULL)
             continue;
         net->handlers[id].net = net;

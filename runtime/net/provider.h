@@ -20,8 +20,7 @@ typedef struct grail_net_provider {
                            const void *header, size_t header_length,
                            const grail_net_buffer_t *buffer, unsigned flags, grail_net_done_fn done,
                            void *arg);
-    grail_status_t (*send_short)(grail_net_endpoint_t *endpoint, const void *data, size_t length,
-                                 bool alone);
+    grail_status_t (*send_short)(grail_net_endpoint_t *endpoint, const void *data, size_t length);
     grail_status_t (*fetch)(grail_net_t *net, void *token, const grail_net_buffer_t *buffer,
                             grail_net_done_fn done, void *arg);
     bool (*abandon)(grail_net_t *net, const void *arg);

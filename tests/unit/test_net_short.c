@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Short host messages between two processes: lengths, both ways, floods, what is left at the end. */
+/* Short host messages between two processes: lengths, floods, what is left at the end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,14 +35,14 @@ static grail_net_verdict_t on_long(void *arg, grail_net_message_t *message)
     return GRAIL_NET_DONE;
 }
 
-static void send_number(uint32_t number, size_t length, bool alone)
+static void send_number(uint32_t number, size_t length)
 {
     char data[GRAIL_NET_SHORT_MAX];
 
     pair_fill(data, length, number);
     if (length >= sizeof(number))
         memcpy(data, &number, sizeof(number));
-    while (grail_net_send_short(pair.endpoint, data, length, alone) != GRAIL_OK) {
+    while (grail_net_send_short(pair.endpoint, data, length) != GRAIL_OK) {
         refused++;
         grail_net_progress(pair.net);
     }
@@ -87,7 +87,7 @@ static void every_length(void **state)
 
         /* too short for a number: the length stands for it */
         if ((int)(i % 2) == pair.side)
-            send_number(length < sizeof(i) ? (uint32_t)length : i, length, i / 2 % 2 == 0);
+            send_number(length < sizeof(i) ? (uint32_t)length : i, length);
         else
             pair_wait(received, i / 2 + 1);
     }
@@ -95,12 +95,12 @@ static void every_length(void **state)
 }
 
 /* More than all queues hold, to a peer that looks away at first; each arrives once. */
-static void flood(bool alone, bool both)
+static void flood(bool both)
 {
     begin(on_short);
     if (pair.side == 0 || both) {
         for (uint32_t i = 0; i < FLOOD; ++i)
-            send_number(i, sizeof(i) + i % (GRAIL_NET_SHORT_MAX - sizeof(i) + 1), alone);
+            send_number(i, sizeof(i) + i % (GRAIL_NET_SHORT_MAX - sizeof(i) + 1));
         CHECK(refused > 0);
     } else {
         usleep(100000);
@@ -113,25 +113,19 @@ static void flood(bool alone, bool both)
     pair_close();
 }
 
-static void flood_in_a_row(void **state)
+static void flood_from_one(void **state)
 {
     (void)state;
-    flood(false, false);
-}
-
-static void flood_of_single_ones(void **state)
-{
-    (void)state;
-    flood(true, false);
+    flood(false);
 }
 
 static void flood_from_both(void **state)
 {
     (void)state;
-    flood(false, true);
+    flood(true);
 }
 
-/* Tags of split messages (FAST, 20 KB) and of short ones do not meet. */
+/* Beside split messages (FAST, 20 KB). */
 static void among_long_ones(void **state)
 {
     enum { ROUNDS = 200 };
@@ -151,7 +145,7 @@ static void among_long_ones(void **state)
 
             CHECK(status == GRAIL_OK || status == GRAIL_IN_PROGRESS);
             in_progress += status == GRAIL_IN_PROGRESS;
-            send_number(i, 40, i % 2 == 0);
+            send_number(i, 40);
         }
         pair_wait(pair.done, in_progress);
     } else {
@@ -175,7 +169,7 @@ static grail_net_verdict_t on_short_answer(void *arg, grail_net_message_t *messa
     memcpy(data, message->data, message->length);
     /* a refusal is the sender's to bear: handlers do not wait */
     if (answers_wanted > 0 &&
-        grail_net_send_short(pair.endpoint, data, message->length, false) == GRAIL_OK)
+        grail_net_send_short(pair.endpoint, data, message->length) == GRAIL_OK)
         answers_wanted--;
     return GRAIL_NET_DONE;
 }
@@ -188,12 +182,12 @@ static void handlers_that_answer(void **state)
     begin(on_short_answer);
     answers_wanted = TURNS - pair.side;
     if (pair.side == 0)
-        send_number(7, 30, false);
+        send_number(7, 30);
     pair_wait(received, TURNS - 1u);
     pair_close();
 }
 
-/* Messages that nobody has looked at when the receiver closes, and receives that stay posted. */
+/* Messages that nobody has looked at when the receiver closes. */
 static void closed_unread(void **state)
 {
     (void)state;
@@ -201,7 +195,7 @@ static void closed_unread(void **state)
         begin(on_short);
         if (pair.side == 0) {
             for (uint32_t i = 0; i < 40; ++i)
-                send_number(i, 20, round % 2 == 0);
+                send_number(i, 20);
         }
         pair_barrier();
         if (pair.side == 1 && round % 4 < 2)
@@ -224,7 +218,7 @@ static void to_itself(void **state)
     CHECK(grail_net_address(pair.net, &address, &length) == GRAIL_OK);
     CHECK(grail_net_connect(pair.net, address, length, NULL, &pair.endpoint) == GRAIL_OK);
     for (uint32_t i = 0; i < 100; ++i)
-        send_number(i, 50, i % 2 == 0);
+        send_number(i, 50);
     pair_wait(received, 100);
     grail_net_close(pair.net);
 }
@@ -239,8 +233,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_length),
-        cmocka_unit_test(flood_in_a_row),
-        cmocka_unit_test(flood_of_single_ones),
+        cmocka_unit_test(flood_from_one),
         cmocka_unit_test(flood_from_both),
         cmocka_unit_test(among_long_ones),
         cmocka_unit_test(handlers_that_answer),
