@@ -142,6 +142,9 @@ grail_resident_t *grail_resident_pick(grail_gpu_t *gpu, grail_lane_t lane, size_
     now = grail_clock_ns();
     soon = now - r->last_ns < linger_ns();
     r->last_ns = now;
+    /* The helper copies one after the other; a long copy is there earlier by a launch of its own. */
+    if (length > GRAIL_RESIDENT_ALONE && r->page != NULL && r->number != r->page->done)
+        return NULL;
     return !has_ended(r) || grail_options.resident == ON || launch_pays(r, soon) ? r : NULL;
 }
 
