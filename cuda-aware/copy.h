@@ -63,8 +63,8 @@ GRAIL_API grail_status_t grail_repack_start(grail_gpu_t *gpu, grail_lane_t lane,
 
 /*
  * The same at once, between any two kinds of memory on either side: for MPI_Pack and the like. With
- * nothing on a device it is the CPU's walk. GRAIL_ERR_BUSY: the staging pool is in use; nothing was
- * done, try again after progress. Also works without kernels, block by block.
+ * nothing on a device it is the CPU's walk. Also works without kernels, and where the staging pool is
+ * in use, block by block.
  */
 GRAIL_API grail_status_t grail_pack_sync(grail_layout_t *layout, size_t count,
                                          const void *elements, size_t offset, size_t length,

@@ -72,6 +72,8 @@ static grail_status_t by_staging(const job_t *j, grail_gpu_t *gpu)
     void *chunk;
 
     status = grail_staging_get(&chunk);
+    if (status == GRAIL_ERR_BUSY)       /* the caller may hold the last one: it goes without */
+        return GRAIL_ERR_UNSUPPORTED;
     if (status != GRAIL_OK)
         return status;
     for (size_t done = 0; done < j->length && status == GRAIL_OK;) {

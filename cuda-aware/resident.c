@@ -17,7 +17,9 @@ enum {
     POLLS_PER_QUERY = 4096,
     STREAK = 4,                 /* copies that must follow each other before the first launch */
     USEFUL = 4,                 /* copies that a launch should serve */
-    BACKOFF_MAX = 8             /* the streak grows up to 4 << 8 */
+    BACKOFF_MAX = 8,            /* the streak grows up to 4 << 8 */
+    LIFE_LINGERS = 5            /* life of a helper that is never idle, in linger times: a program
+                                   that synchronizes from another thread waits no longer */
 };
 
 /* Values of option `resident` */
@@ -95,10 +97,12 @@ static bool launch_pays(grail_resident_t *r, bool soon)
     if (!r->judged && r->launch != 0) {
         r->judged = true;
         r->streak = 0;
-        if (r->served >= USEFUL)
+        if (r->served >= USEFUL) {
             r->backoff = 0;
-        else if (r->backoff < BACKOFF_MAX)
+            r->streak = STREAK;     /* it may have ended of age: the next one follows at once */
+        } else if (r->backoff < BACKOFF_MAX) {
             r->backoff++;
+        }
     }
     r->streak = soon ? r->streak + 1 : 0;
     return r->streak >= (unsigned)STREAK << r->backoff;
@@ -237,11 +241,15 @@ static bool have_control(grail_resident_t *r)
 static grail_status_t launch(grail_resident_t *r)
 {
     unsigned blocks = r->long_seen ? blocks_allowed(r->gpu) : 1;
+
+    /* `done` after `ended`: a copy that is done must not be done again */
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
     grail_resident_args_t args = {
         .commands = r->page_device,
         .done = r->page_device + offsetof(shared_page_t, done),
         .ended = r->page_device + offsetof(shared_page_t, ended),
         .linger_ns = linger_ns(),
+        .life_ns = LIFE_LINGERS * linger_ns(),
         .first = r->page->done + 1,
         .launch = r->launch + 1
     };
@@ -281,6 +289,8 @@ static void give(grail_resident_t *r, uint64_t dst, uint64_t src, size_t length)
     volatile grail_resident_command_t *command;
     uint64_t tag;
 
+    /* before the helper sees the command: what the CPU wrote to the source, pinned memory */
+    __atomic_thread_fence(__ATOMIC_RELEASE);
     r->number++;
     tag = (uint64_t)(r->number & 0xffff) << 48;
     command = &r->page->commands[r->number % GRAIL_RESIDENT_SLOTS];

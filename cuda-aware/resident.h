@@ -9,7 +9,8 @@
  * A kernel launch costs 5 us before the GPU does anything. The helper is a kernel that has done a
  * copy and polls pinned host memory for the next one for `resident_linger` microseconds, then ends; a
  * command that finds none launches one. So an idle program has nothing running, and
- * cudaDeviceSynchronize() waits for at most the linger time after the last message.
+ * cudaDeviceSynchronize() waits for at most the linger time after the last message. One that is
+ * never idle ends after five linger times, for the sake of other threads that synchronize.
  *
  * Its first block, the leader, is the only one that polls the host (sixteen that did took longer than
  * a launch). It does copies up to GRAIL_RESIDENT_ALONE by itself. Longer ones it shares with workers,

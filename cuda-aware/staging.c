@@ -8,8 +8,7 @@
 #include "runtime/log.h"
 #include "runtime/options.h"
 
-/* One chunk for sends and one for receives: with a single one, sends on both sides would keep each
- * other's receives waiting for ever. */
+/* One chunk for sends and one for receives: see grail_staging_get_to_send(). */
 enum { LEAST_CHUNKS = 2 };
 
 enum { PAGE = 4096, GROUP_CHUNKS_FIRST = 2, GROUP_CHUNKS_MOST = 16 };
@@ -135,8 +134,10 @@ static grail_status_t grow(void)
     status = add_group(chunks, gpu, &why);
     if (status != GRAIL_OK && chunks > 1)
         status = add_group(1, gpu, &why);
-    if (status != GRAIL_OK && pool_bytes > 0 && pool_bytes < LEAST_CHUNKS * stride)
-        status = add_group(1, NULL, &unpinned_why);     /* slower, but right */
+    if (status != GRAIL_OK && pool_bytes < LEAST_CHUNKS * stride) {
+        grail_warn_once("staging-unpinned", "device messages through the host are slow: %s", why);
+        status = add_group(LEAST_CHUNKS - pool_bytes / stride, NULL, &unpinned_why);
+    }
     if (status == GRAIL_OK) {
         if (next_group < GROUP_CHUNKS_MOST)
             next_group *= 2;
@@ -168,22 +169,49 @@ static void pin_groups(void)
     }
 }
 
-grail_status_t grail_staging_get(void **chunk)
+/* Makes at least `count` chunks free, if that can be. */
+static grail_status_t make_free(unsigned count)
 {
-    struct free_chunk *first;
+    grail_status_t status = GRAIL_OK;
 
     if (GRAIL_UNLIKELY(some_unpinned))
         pin_groups();
-    if (free_chunks == NULL) {
-        grail_status_t status = grow();
+    while (status == GRAIL_OK) {
+        struct free_chunk *chunk = free_chunks;
 
-        if (status != GRAIL_OK)
-            return status;
+        for (unsigned i = 1; chunk != NULL && i < count; ++i)
+            chunk = chunk->next;
+        if (chunk != NULL)
+            return GRAIL_OK;
+        status = grow();
     }
-    first = free_chunks;
+    return status;
+}
+
+static void *take(void)
+{
+    struct free_chunk *first = free_chunks;
+
     free_chunks = first->next;
-    *chunk = first;
-    return GRAIL_OK;
+    return first;
+}
+
+grail_status_t grail_staging_get(void **chunk)
+{
+    grail_status_t status = make_free(1);
+
+    if (status == GRAIL_OK)
+        *chunk = take();
+    return status;
+}
+
+grail_status_t grail_staging_get_to_send(void **chunk)
+{
+    grail_status_t status = make_free(2);
+
+    if (status == GRAIL_OK)
+        *chunk = take();
+    return status;
 }
 
 void grail_staging_put(void *chunk)

@@ -14,6 +14,11 @@
 
 /* GRAIL_ERR_BUSY: all in use; some will be returned by progress. Portable across contexts. */
 GRAIL_API grail_status_t grail_staging_get(void **chunk);
+/*
+ * The same for a piece that is held until the peer has fetched it. It leaves one chunk to others,
+ * however few there are: if sends of both sides held all, no receive could fetch anything.
+ */
+GRAIL_API grail_status_t grail_staging_get_to_send(void **chunk);
 GRAIL_API void grail_staging_put(void *chunk);
 /* How many there can be at once. */
 GRAIL_API size_t grail_staging_chunks(void);

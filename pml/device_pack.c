@@ -4,7 +4,6 @@
 #include "cuda-aware/layout.h"
 #include "pml/device.h"
 #include "pml/layout.h"
-#include "pml/pml_grail.h"
 
 grail_status_t grail_device_pack(grail_req_t *req, void *packed)
 {
@@ -20,12 +19,5 @@ grail_status_t grail_device_pack(grail_req_t *req, void *packed)
     status = grail_pml_layout(req->datatype, &layout);
     if (status != GRAIL_OK)
         return status;
-    /* progress may end what keeps the layout, and pinned memory may be in use by transfers that only
-     * progress can end */
-    grail_layout_retain(layout);
-    while ((status = grail_pack_sync(layout, req->count, req->buffer, 0, req->bytes, packed)) ==
-           GRAIL_ERR_BUSY)
-        grail_pml_progress_locked();
-    grail_layout_release(layout);
-    return status;
+    return grail_pack_sync(layout, req->count, req->buffer, 0, req->bytes, packed);
 }

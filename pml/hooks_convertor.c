@@ -38,29 +38,6 @@ static grail_status_t find_layout(const opal_datatype_t *type, grail_layout_t **
     return status;
 }
 
-/* Under the PML's lock, which guards all of cuda-aware/. */
-static grail_status_t pack_device(grail_layout_t *layout, size_t count, const void *elements,
-                                  size_t offset, size_t length, void *packed)
-{
-    grail_status_t status;
-
-    while ((status = grail_pack_sync(layout, count, elements, offset, length, packed)) ==
-           GRAIL_ERR_BUSY)
-        grail_pml_progress_locked();
-    return status;
-}
-
-static grail_status_t unpack_device(grail_layout_t *layout, size_t count, void *elements,
-                                    size_t offset, size_t length, const void *packed)
-{
-    grail_status_t status;
-
-    while ((status = grail_unpack_sync(layout, count, elements, offset, length, packed)) ==
-           GRAIL_ERR_BUSY)
-        grail_pml_progress_locked();
-    return status;
-}
-
 /* ---- convertors ---- */
 
 static inline bool touches_device(const opal_convertor_t *c, const struct iovec *iov)
@@ -82,8 +59,8 @@ static int32_t move_same(bool pack, opal_convertor_t *c, grail_layout_t *layout,
 
         if (length > iov[i].iov_len)
             length = iov[i].iov_len;
-        status = pack ? pack_device(layout, c->count, c->pBaseBuf, from, length, iov[i].iov_base)
-                      : unpack_device(layout, c->count, c->pBaseBuf, from, length,
+        status = pack ? grail_pack_sync(layout, c->count, c->pBaseBuf, from, length, iov[i].iov_base)
+                      : grail_unpack_sync(layout, c->count, c->pBaseBuf, from, length,
                                       iov[i].iov_base);
         if (status != GRAIL_OK)
             return OPAL_ERROR;
@@ -168,7 +145,7 @@ static grail_status_t move_bytes(void *dst, const void *src, size_t length)
     status = grail_layout_end(builder, (ptrdiff_t)length, &bytes);
     if (status != GRAIL_OK)
         return status;
-    status = pack_device(bytes, 1, src, 0, length, dst);
+    status = grail_pack_sync(bytes, 1, src, 0, length, dst);
     grail_layout_release(bytes);
     return status;
 }
@@ -187,7 +164,7 @@ static int32_t move_converted(bool pack, opal_convertor_t *c, grail_layout_t *la
     if (status != GRAIL_OK)
         return OPAL_ERROR;
     /* unpacking needs the memory's contents, too: what this piece leaves out is written back */
-    status = pack_device(layout, c->count, user, 0, c->local_size, s.packed);
+    status = grail_pack_sync(layout, c->count, user, 0, c->local_size, s.packed);
     for (uint32_t i = 0; i < given && !pack && status == GRAIL_OK; i++)
         status = move_bytes(s.iov[i].iov_base, iov[i].iov_base, iov[i].iov_len);
     if (status != GRAIL_OK)
@@ -200,7 +177,7 @@ static int32_t move_converted(bool pack, opal_convertor_t *c, grail_layout_t *la
         goto free_shadow;
     if (!pack) {
         grail_layout_pack_host(layout, c->count, s.map - s.low, 0, c->local_size, s.packed);
-        status = unpack_device(layout, c->count, user, 0, c->local_size, s.packed);
+        status = grail_unpack_sync(layout, c->count, user, 0, c->local_size, s.packed);
     }
     for (uint32_t i = 0; i < given && status == GRAIL_OK; i++) {
         iov[i].iov_len = s.iov[i].iov_len;
@@ -379,9 +356,9 @@ static grail_status_t copy_through_host(grail_layout_t *layout, size_t count, vo
         grail_error("out of host memory for a copy of %zu bytes of device memory", length);
         return GRAIL_ERR_NO_MEMORY;
     }
-    status = pack_device(layout, count, src, 0, length, packed);
+    status = grail_pack_sync(layout, count, src, 0, length, packed);
     if (status == GRAIL_OK)
-        status = unpack_device(layout, count, dst, 0, length, packed);
+        status = grail_unpack_sync(layout, count, dst, 0, length, packed);
     free(packed);
     return status;
 }

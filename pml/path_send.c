@@ -111,7 +111,7 @@ static grail_status_t get_place(grail_transfer_t *t, grail_piece_t *piece)
     }
     if (grail_sender_chunks > 0 && grail_sender_chunks >= grail_staging_chunks() / 2)
         return GRAIL_ERR_BUSY;
-    status = grail_staging_get(&piece->staging);
+    status = grail_staging_get_to_send(&piece->staging);
     if (status == GRAIL_OK) {
         piece->address = piece->staging;
         grail_sender_chunks++;

@@ -18,7 +18,7 @@
 
 /* What every process publishes, in front of its net address. The first three fields and the two
  * texts must stay where they are in all versions: they tell versions that do not fit apart. */
-enum { CARD_MAGIC = 0x4c495247, WIRE_VERSION = 1 };
+enum { CARD_MAGIC = 0x4c495247, WIRE_VERSION = 2 };
 
 typedef struct peer_card {
     uint32_t magic;             /* "GRIL" in this machine's byte order */

@@ -279,7 +279,7 @@ static int bsend_start(const grail_send_req_t *original)
 
 /* ---- small sends ---- */
 
-/* Copies a few bytes without a call. */
+/* Copies a few bytes, up to 16 without a call. */
 static inline void copy_brief(char *to, const char *from, size_t length)
 {
     uint64_t first, last;
@@ -316,6 +316,7 @@ send_brief(const void *buffer, size_t count, const ompi_datatype_t *type, int ra
     } message;
 
     if (GRAIL_UNLIKELY(length > sizeof(message.data) || to == NULL || to->peer->endpoint == NULL ||
+                       to->peer->failed ||
                        state->brief_from == GRAIL_WIRE_NOT_BRIEF ||
                        (mode != MCA_PML_BASE_SEND_STANDARD && mode != MCA_PML_BASE_SEND_READY) ||
                        !grail_type_is_block(&type->super, count) ||
@@ -383,7 +384,7 @@ static inline grail_status_t send_small(const send_args_t *args, bool blocking,
                        !grail_type_is_block(type, args->count)))
         return GRAIL_ERR_UNSUPPORTED;
     peer = to->peer;
-    if (GRAIL_UNLIKELY(peer->endpoint == NULL ||
+    if (GRAIL_UNLIKELY(peer->endpoint == NULL || peer->failed ||
                        (buffer.length != 0 && grail_mem_is_device(buffer.address))))
         return GRAIL_ERR_UNSUPPORTED;
     grail_pml.spare_send = NULL;
@@ -422,7 +423,9 @@ grail_status_t grail_send_start(grail_send_req_t *send)
 
         send->status = GRAIL_OK;
         if (rc != MPI_SUCCESS)
-            return rc == MPI_ERR_BUFFER ? GRAIL_ERR_BUSY : GRAIL_ERR_PEER;
+            return rc == MPI_ERR_BUFFER ? GRAIL_ERR_BUSY
+                                        : rc == OMPI_ERR_OUT_OF_RESOURCE ? GRAIL_ERR_NO_MEMORY
+                                                                         : GRAIL_ERR_PEER;
         send_finish(send);
         return GRAIL_OK;
     }

@@ -162,11 +162,6 @@ GRAIL_DEVICE_FN void grail_fence_acquire_gpu(void)
     __shared__ type name##_shared;                                                                 \
     type *const name = &name##_shared
 
-GRAIL_DEVICE_FN void grail_pause(uint32_t ns)
-{
-    __nanosleep(ns);
-}
-
 /* Nanoseconds of a clock that all blocks share; steps of up to 1 us. */
 GRAIL_DEVICE_FN uint64_t grail_timer_ns(void)
 {
@@ -362,12 +357,6 @@ GRAIL_DEVICE_FN void grail_fence_acquire_gpu(void)
 }
 
 #define GRAIL_SHARED(type, name, slot) type *const name = (type *)grail_host_shared(slot)
-
-/* Follow it with GRAIL_SPIN(), which pauses here. */
-GRAIL_DEVICE_FN void grail_pause(uint32_t ns)
-{
-    (void)ns;
-}
 
 GRAIL_DEVICE_FN uint64_t grail_timer_ns(void)
 {

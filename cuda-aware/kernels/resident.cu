@@ -85,7 +85,8 @@ GRAIL_DEVICE_FN void grail_resident_lead(const grail_resident_args_t *args,
 {
     const grail_dptr_t finished_at = args->control + offsetof(grail_resident_control_t, finished);
     uint32_t number = args->first, running = 1, finished = 0;
-    uint64_t last = grail_timer_ns(), shared = 0;
+    const uint64_t born = grail_timer_ns();
+    uint64_t last = born, shared = 0;
 
     if (threadIdx.x == 0 && gridDim.x > 1) {
         work->dst = work->src = 0;
@@ -95,9 +96,9 @@ GRAIL_DEVICE_FN void grail_resident_lead(const grail_resident_args_t *args,
     }
     for (;;) {
         if (threadIdx.x == 0) {
-            work->over = 0;
+            work->over = last - born > args->life_ns;
             work->parts = 1;
-            while (!grail_resident_poll(args->commands, number, work)) {
+            while (!work->over && !grail_resident_poll(args->commands, number, work)) {
                 if (grail_timer_ns() - last > args->linger_ns) {
                     work->over = 1;
                     break;
@@ -183,11 +184,8 @@ GRAIL_DEVICE_FN void grail_resident_help(const grail_resident_args_t *args,
                           args->launch);
     for (;;) {
         if (threadIdx.x == 0) {
-            while (!grail_resident_take(args, &seen, work)) {
-                if (GRAIL_RESIDENT_PAUSE_NS > 0)
-                    grail_pause(GRAIL_RESIDENT_PAUSE_NS);
+            while (!grail_resident_take(args, &seen, work))
                 GRAIL_SPIN();
-            }
             grail_fence_acquire_gpu();
         }
         GRAIL_SYNC_BLOCK();

@@ -12,8 +12,7 @@ enum {
     GRAIL_RESIDENT_BLOCKS = 16,     /* most blocks: the leader and its workers */
     GRAIL_RESIDENT_THREADS = 512,   /* most threads of a block */
     GRAIL_RESIDENT_THREADS_MIN = 32,
-    GRAIL_RESIDENT_ALONE = 65536,   /* most bytes that the leader copies without its workers */
-    GRAIL_RESIDENT_PAUSE_NS = 0     /* between two looks of a worker for work */
+    GRAIL_RESIDENT_ALONE = 65536    /* most bytes that the leader copies without its workers */
 };
 
 /*
@@ -55,6 +54,7 @@ typedef struct grail_resident_args {
     grail_dptr_t ended;     /* uint32_t in pinned host memory: set to `launch` at the end */
     grail_dptr_t control;   /* grail_resident_control_t in device memory; 0 with one block */
     uint64_t linger_ns;     /* ends when no command came for so long */
+    uint64_t life_ns;       /* ends after the first copy that it has done when it is that old */
     uint32_t first;         /* number of the next command */
     uint32_t launch;        /* not 0 */
 } grail_resident_args_t;

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "pml/choice.h"
+#include "pml/wire.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -198,6 +199,19 @@ static void test_piece(void **state)
     assert_int_equal(grail_choice_piece(1 << 18, GRAIL_PATH_RING, 8 << 20, &opt), 1 << 18);
 }
 
+/* Which communicators and ranks fit into the header of a brief message. */
+static void test_brief(void **state)
+{
+    (void)state;
+    assert_int_equal(grail_wire_brief_from(0, 0), 0);
+    assert_int_equal(grail_wire_brief_from(3, 5), 3u << 16 | 5);
+    assert_int_equal(grail_wire_brief_from(65534, 65534), 65534u << 16 | 65534);
+    assert_int_equal(grail_wire_brief_from(65535, 0), GRAIL_WIRE_NOT_BRIEF);
+    assert_int_equal(grail_wire_brief_from(0, 65535), GRAIL_WIRE_NOT_BRIEF);
+    assert_int_equal(grail_wire_brief_from(1u << 24, 70000), GRAIL_WIRE_NOT_BRIEF);
+    assert_int_equal(grail_wire_brief_from(1, -1), GRAIL_WIRE_NOT_BRIEF);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,7 +219,7 @@ int main(void)
         cmocka_unit_test(test_forced_path),     cmocka_unit_test(test_switched_off),
         cmocka_unit_test(test_cost_decides),    cmocka_unit_test(test_cost_grows_with_length),
         cmocka_unit_test(test_eager),           cmocka_unit_test(test_late),
-        cmocka_unit_test(test_piece),
+        cmocka_unit_test(test_piece),           cmocka_unit_test(test_brief),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

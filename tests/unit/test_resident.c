@@ -319,6 +319,29 @@ static void test_worker_launches(void **state)
     grail_options.resident_linger = linger;
 }
 
+/* A helper that is never idle ends as well, and the next one follows at once. */
+static void test_old_age(void **state)
+{
+    double linger = grail_options.resident_linger;
+    uint64_t end;
+    long long before;
+    grail_copy_t op;
+
+    (void)state;
+    if (grail_gpu_kernel(gpu, "grail_resident") == NULL || launches() < 0)
+        skip();         /* built without nvcc */
+    usleep(50000);
+    grail_options.resident_linger = 10000;
+    before = launches();
+    end = grail_clock_ns() + 300000000;
+    while (grail_clock_ns() < end) {
+        assert_true(start_copy(0, 0, 64, &op));
+        wait_for(&op);
+    }
+    assert_true(launches() >= before + 3);  /* a life is 50 ms */
+    grail_options.resident_linger = linger;
+}
+
 /* ---- the kernel by itself, with as many blocks and threads as a test wants ---- */
 
 /* In pinned host memory, where the test can look. */
@@ -357,6 +380,7 @@ static void bench_launch(bench_t *bench, unsigned blocks, unsigned threads, uint
         .ended = bench->device + offsetof(bench_t, ended),
         .control = bench->device + offsetof(bench_t, control),
         .linger_ns = linger_ms * 1000000,
+        .life_ns = UINT64_MAX,
         .first = bench->done + 1,
         .launch = ++bench->launch
     };
@@ -532,6 +556,7 @@ int main(void)
         cmocka_unit_test(test_long),
         cmocka_unit_test(test_mixed),
         cmocka_unit_test(test_worker_launches),
+        cmocka_unit_test(test_old_age),
         cmocka_unit_test(test_workers),
         cmocka_unit_test(test_workers_in_a_row),
         cmocka_unit_test(test_fewer_workers),
