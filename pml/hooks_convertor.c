@@ -59,9 +59,10 @@ static int32_t move_same(bool pack, opal_convertor_t *c, grail_layout_t *layout,
 
         if (length > iov[i].iov_len)
             length = iov[i].iov_len;
-        status = pack ? grail_pack_sync(layout, c->count, c->pBaseBuf, from, length, iov[i].iov_base)
+        status = pack ? grail_pack_sync(layout, c->count, c->pBaseBuf, from, length,
+                                        iov[i].iov_base)
                       : grail_unpack_sync(layout, c->count, c->pBaseBuf, from, length,
-                                      iov[i].iov_base);
+                                          iov[i].iov_base);
         if (status != GRAIL_OK)
             return OPAL_ERROR;
         to = from + length;

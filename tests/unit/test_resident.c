@@ -293,18 +293,28 @@ static long long launches(void)
     return get == NULL ? -1 : get("launches");
 }
 
+/* For tests that count launches: the last helper ends, and the next ones stay long enough for the
+ * simulator. Gives the linger time to be restored. */
+static double linger_long(void)
+{
+    double linger = grail_options.resident_linger;
+
+    if (grail_gpu_kernel(gpu, "grail_resident") == NULL || launches() < 0)
+        skip();         /* built without nvcc, or on a real driver */
+    usleep(50000);
+    grail_options.resident_linger = 10000;
+    return linger;
+}
+
 /* A long copy ends a leader that was launched without workers: the next launch has them. */
 static void test_worker_launches(void **state)
 {
-    double linger = grail_options.resident_linger;
+    double linger;
     long long before;
     grail_copy_t op;
 
     (void)state;
-    if (grail_gpu_kernel(gpu, "grail_resident") == NULL || launches() < 0)
-        skip();         /* built without nvcc */
-    usleep(50000);
-    grail_options.resident_linger = 10000;
+    linger = linger_long();
     /* a launch that no long copy came before, or since the one before */
     for (int i = 0; i < 2; i++) {
         assert_true(start_copy(0, 0, 64, &op));
@@ -322,16 +332,13 @@ static void test_worker_launches(void **state)
 /* A helper that is never idle ends as well, and the next one follows at once. */
 static void test_old_age(void **state)
 {
-    double linger = grail_options.resident_linger;
+    double linger;
     uint64_t end;
     long long before;
     grail_copy_t op;
 
     (void)state;
-    if (grail_gpu_kernel(gpu, "grail_resident") == NULL || launches() < 0)
-        skip();         /* built without nvcc */
-    usleep(50000);
-    grail_options.resident_linger = 10000;
+    linger = linger_long();
     before = launches();
     end = grail_clock_ns() + 60000000000;
     while (launches() < before + 3 && grail_clock_ns() < end) {     /* a life is 50 ms */
